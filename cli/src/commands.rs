@@ -162,6 +162,8 @@ pub(crate) fn report((output, result): (Output, anyhow::Result<Exit>)) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::Command;
 
     use super::*;
@@ -185,6 +187,21 @@ mod tests {
         let parsed = Cli::try_parse_from(["topology", "publish", "mail", "--delay", "-5s"]);
         let Err(error) = parsed else { panic!("refused") };
         assert!(error.to_string().contains("`-5s` is negative; write how long from now"), "{error}");
+    }
+
+    #[test]
+    fn every_command_has_a_schema_of_its_json() {
+        let leaves = commands().into_iter().filter(|command| !command.has_subcommands());
+        let names = leaves.filter_map(|command| Some(command.get_bin_name()?.strip_prefix("topology ")?.to_owned()));
+        // It prints a script of a shell.
+        let names: BTreeSet<String> = names.filter(|name| name != "completions").collect();
+        assert_eq!(names, schema::commands().map(str::to_owned).collect());
+        for command in schema::commands() {
+            for ndjson in [false, true] {
+                let schema = schema::answer(command, ndjson).expect("a schema");
+                jsonschema::Validator::new(&schema).unwrap_or_else(|error| panic!("{command}: {error}"));
+            }
+        }
     }
 
     #[test]

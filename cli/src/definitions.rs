@@ -1,9 +1,78 @@
 //! Writes a compiled topology as RabbitMQ's definitions, the JSON that RabbitMQ's own tools import.
 
-use hatchery::internals::compile::{Desired, Target};
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use hatchery::internals::compile::{Argument, Desired, Target};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::plan::{APPLY_TO, PRIORITY};
+
+/// RabbitMQ's definitions of a topology.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Definitions<'a> {
+    exchanges: Vec<Placed<'a, Exchange<'a>>>,
+    queues: Vec<Placed<'a, Queue<'a>>>,
+    bindings: Vec<Placed<'a, Binding<'a>>>,
+    policies: Vec<Placed<'a, Policy<'a>>>,
+}
+
+/// An object and where it is.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Placed<'a, T> {
+    /// The virtual host. Without one, the object goes to the virtual host that it is imported into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vhost: Option<&'a str>,
+    #[serde(flatten)]
+    object: T,
+}
+
+/// An exchange.
+#[derive(Serialize, JsonSchema)]
+struct Exchange<'a> {
+    name: &'a str,
+    r#type: &'static str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    #[schemars(with = "BTreeMap<String, Value>")]
+    arguments: &'a BTreeMap<String, Argument>,
+}
+
+/// A queue.
+#[derive(Serialize, JsonSchema)]
+struct Queue<'a> {
+    name: &'a str,
+    durable: bool,
+    auto_delete: bool,
+    #[schemars(with = "BTreeMap<String, Value>")]
+    arguments: &'a BTreeMap<String, Argument>,
+}
+
+/// A binding.
+#[derive(Serialize, JsonSchema)]
+struct Binding<'a> {
+    source: &'a str,
+    destination: &'a str,
+    destination_type: &'static str,
+    routing_key: &'a str,
+    arguments: BTreeMap<String, Value>,
+}
+
+/// A policy.
+#[derive(Serialize, JsonSchema)]
+struct Policy<'a> {
+    name: &'a str,
+    pattern: &'a str,
+    #[serde(rename = "apply-to")]
+    apply_to: &'static str,
+    priority: i64,
+    #[schemars(with = "BTreeMap<String, Value>")]
+    definition: &'a BTreeMap<String, Argument>,
+}
 
 /// Returns the definitions of a topology. Each object names this virtual host; without one, the objects go to the
 /// virtual host that they are imported into.
@@ -11,59 +80,50 @@ use crate::plan::{APPLY_TO, PRIORITY};
 /// The definitions have no `vhosts`: importing the name of a virtual host creates it, but also empties the description
 /// and the tags of an existing one (measured).
 #[must_use]
-pub(crate) fn definitions(desired: &Desired, vhost: Option<&str>) -> Value {
-    let placed = |mut object: Value| {
-        if let Some(vhost) = vhost {
-            object["vhost"] = vhost.into();
-        }
-        object
-    };
-    let exchanges = desired.exchanges.iter().map(|exchange| {
-        json!({
-            "name": exchange.name,
-            "type": "topic",
-            "durable": true,
-            "auto_delete": false,
-            "internal": false,
-            "arguments": exchange.arguments,
-        })
+pub(crate) fn definitions<'a>(desired: &'a Desired, vhost: Option<&'a str>) -> Definitions<'a> {
+    let exchanges = desired.exchanges.iter().map(|exchange| Exchange {
+        name: &exchange.name,
+        r#type: "topic",
+        durable: true,
+        auto_delete: false,
+        internal: false,
+        arguments: &exchange.arguments,
     });
-    let queues = desired.queues.iter().map(
-        |queue| json!({ "name": queue.name, "durable": true, "auto_delete": false, "arguments": queue.arguments }),
-    );
-    let bindings = desired.bindings.iter().map(|binding| {
-        let kind = match binding.target {
+    let queues = desired.queues.iter().map(|queue| Queue {
+        name: &queue.name,
+        durable: true,
+        auto_delete: false,
+        arguments: &queue.arguments,
+    });
+    let bindings = desired.bindings.iter().map(|binding| Binding {
+        source: &binding.source,
+        destination: binding.target.name(),
+        destination_type: match binding.target {
             Target::Exchange(_) => "exchange",
             Target::Queue(_) => "queue",
-        };
-        json!({
-            "source": binding.source,
-            "destination": binding.target.name(),
-            "destination_type": kind,
-            "routing_key": binding.key,
-            "arguments": {},
-        })
+        },
+        routing_key: &binding.key,
+        arguments: BTreeMap::new(),
     });
-    let policies = desired.policies.iter().map(|policy| {
-        json!({
-            "name": policy.name,
-            "pattern": policy.pattern,
-            "apply-to": APPLY_TO,
-            "priority": PRIORITY,
-            "definition": policy.definition,
-        })
+    let policies = desired.policies.iter().map(|policy| Policy {
+        name: &policy.name,
+        pattern: &policy.pattern,
+        apply_to: APPLY_TO,
+        priority: PRIORITY,
+        definition: &policy.definition,
     });
-    json!({
-        "exchanges": exchanges.map(placed).collect::<Vec<_>>(),
-        "queues": queues.map(placed).collect::<Vec<_>>(),
-        "bindings": bindings.map(placed).collect::<Vec<_>>(),
-        "policies": policies.map(placed).collect::<Vec<_>>(),
-    })
+    Definitions {
+        exchanges: exchanges.map(|object| Placed { vhost, object }).collect(),
+        queues: queues.map(|object| Placed { vhost, object }).collect(),
+        bindings: bindings.map(|object| Placed { vhost, object }).collect(),
+        policies: policies.map(|object| Placed { vhost, object }).collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use hatchery::internals::compile::compile;
+    use serde_json::json;
 
     use super::*;
 
@@ -75,7 +135,7 @@ mod tests {
     #[test]
     fn the_definitions_hold_every_compiled_object() {
         let desired = desired();
-        let found = definitions(&desired, None);
+        let found = serde_json::to_value(definitions(&desired, None)).expect("JSON");
         let count = |kind: &str| found[kind].as_array().map(Vec::len);
         assert_eq!(count("exchanges"), Some(desired.exchanges.len()));
         assert_eq!(count("queues"), Some(desired.queues.len()));
@@ -96,11 +156,13 @@ mod tests {
 
     #[test]
     fn either_all_objects_name_the_virtual_host_or_none_does() {
-        let all = |definitions: &Value| -> Vec<Value> {
+        let desired = desired();
+        let all = |vhost: Option<&str>| -> Vec<Value> {
+            let definitions = serde_json::to_value(definitions(&desired, vhost)).expect("JSON");
             let lists = definitions.as_object().into_iter().flatten();
             lists.flat_map(|(_, list)| list.as_array().cloned().unwrap_or_default()).collect()
         };
-        assert!(all(&definitions(&desired(), Some("/"))).iter().all(|object| object["vhost"] == "/"));
-        assert!(all(&definitions(&desired(), None)).iter().all(|object| object.get("vhost").is_none()));
+        assert!(all(Some("/")).iter().all(|object| object["vhost"] == "/"));
+        assert!(all(None).iter().all(|object| object.get("vhost").is_none()));
     }
 }

@@ -11,7 +11,8 @@ use hatchery::{
     Events, Topology,
     internals::{operate::LeftBehind, time::millis_text, words::EventType},
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     args::Common,
@@ -38,6 +39,21 @@ pub(crate) struct LeftTypes {
     known: Vec<(EventType, LeftBehind)>,
     /// The types that Redis gave no answer about, and the reason.
     unknown: Option<(Vec<EventType>, String)>,
+}
+
+/// A type that is no longer in the file and still has events.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct LeftType {
+    /// The name of the type.
+    #[serde(rename = "type")]
+    event_type: String,
+    /// How many events of it wait; `null` if Redis does not tell.
+    events: Option<u64>,
+    /// Whether there may be more.
+    or_more: bool,
+    /// When the next one is due.
+    next_due: Option<String>,
 }
 
 impl Register {
@@ -124,18 +140,20 @@ impl LeftTypes {
         prune && !self.known.is_empty()
     }
 
-    /// Adds the types to the JSON document of a plan.
-    pub(crate) fn add_to(&self, document: &mut Value, prune: bool) {
-        let known = self.known.iter().map(|(event_type, behind)| {
-            let due = behind.next_due.map(millis_text);
-            json!({ "type": event_type.as_str(), "events": behind.events, "or_more": behind.or_more, "next_due": due })
+    /// Returns the types for the JSON document of a plan.
+    pub(crate) fn view(&self) -> Vec<LeftType> {
+        let known = self.known.iter().map(|(event_type, behind)| LeftType {
+            event_type: event_type.to_string(),
+            events: Some(behind.events),
+            or_more: behind.or_more,
+            next_due: behind.next_due.map(millis_text),
         });
-        let unknown = self.unknown.iter().flat_map(|(left, _)| left).map(
-            |event_type| json!({ "type": event_type.as_str(), "events": null, "or_more": true, "next_due": null }),
-        );
-        document["left_types"] = known.chain(unknown).collect();
-        if self.is_blocked(prune) {
-            document["blocked"] = true.into();
-        }
+        let unknown = self.unknown.iter().flat_map(|(left, _)| left).map(|event_type| LeftType {
+            event_type: event_type.to_string(),
+            events: None,
+            or_more: true,
+            next_due: None,
+        });
+        known.chain(unknown).collect()
     }
 }

@@ -12,6 +12,9 @@ mod drawing;
 mod exit;
 #[doc(hidden)]
 pub mod figures;
+mod folded;
+#[cfg(test)]
+mod golden;
 mod graph;
 #[doc(hidden)]
 pub mod handler;
@@ -37,6 +40,9 @@ mod render;
 mod stop;
 mod verbs;
 mod written;
+
+#[doc(hidden)]
+pub use verbs::schema;
 
 use std::process::ExitCode;
 

@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use hatchery::internals::words::plain;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
@@ -81,8 +82,8 @@ impl Output {
         unless_closed(out.write_all(bytes).and_then(|()| out.flush()))
     }
 
-    /// Writes a JSON document: indented, or on one line with `-o ndjson`.
-    pub(crate) fn json<T: Serialize>(self, value: &T) -> io::Result<()> {
+    /// Writes a JSON document: indented, or on one line with `-o ndjson`. `topology schema` prints its schema.
+    pub(crate) fn json<T: Serialize + JsonSchema>(self, value: &T) -> io::Result<()> {
         let text = match self.format {
             Format::Ndjson => serde_json::to_string(value),
             Format::Text | Format::Json => serde_json::to_string_pretty(value),

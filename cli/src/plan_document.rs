@@ -1,26 +1,131 @@
 //! Writes a plan, or one of its changes, as JSON.
 
+use std::collections::BTreeMap;
+
 use hatchery::{
     file::Lines,
-    internals::compile::{Binding, Exchange, Policy, Queue},
+    internals::compile::{Argument, Binding, Exchange, Policy, Queue},
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
     asked::Asked,
+    left_types::{LeftType, LeftTypes},
     observed::Observed,
-    plan::{Action, Change, Object, Plan},
+    plan::{Action, Address, Change, Counts, Difference, Held, Kind, Need, Object, Plan},
 };
 
 /// The version of the JSON format.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
+/// A plan.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Document {
+    #[serde(flatten)]
+    head: Head,
+    /// The differences between the file and the broker.
+    changes: Vec<ChangeView>,
+}
+
+/// A plan as a whole, without its changes.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Head {
+    /// The version of this format.
+    format_version: u32,
+    /// The topology's file.
+    file: String,
+    /// The name of the topology.
+    owner: String,
+    /// The version of RabbitMQ; `null` if the broker does not tell it.
+    broker: Option<String>,
+    /// When the broker was read; `null` if the broker does not tell it.
+    observed_at: Option<String>,
+    /// Whether there is nothing to do.
+    in_sync: bool,
+    /// Whether an apply would be refused.
+    blocked: bool,
+    /// The number of changes by action.
+    counts: Counts,
+    /// A digest that is equal for plans with equal changes.
+    digest: String,
+    /// Types that are no longer in the file and still have events.
+    left_types: Vec<LeftType>,
+}
+
+/// A difference between the file and the broker.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct ChangeView {
+    /// What the plan does about it.
+    action: Action,
+    /// The kind of the object.
+    kind: Kind,
+    /// The name of the object; for a binding `source -> target (key)`.
+    name: String,
+    /// The object that this binding is created, migrated or removed with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part_of: Option<Address>,
+    /// The properties that differ, if the object exists.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    differences: Vec<Difference>,
+    /// The reason, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// What must be given, besides running `apply`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs: Option<Need>,
+    /// The number of messages in the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<Held>,
+    /// The object that is declared, or the leftover binding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<ObjectView>,
+    /// The line of the file that asks for the object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+}
+
+/// What an object is, besides its name.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(deny_unknown_fields)]
+pub(crate) enum ObjectView {
+    /// An exchange or a queue.
+    Declared {
+        /// Its arguments.
+        #[schemars(with = "BTreeMap<String, Value>")]
+        arguments: BTreeMap<String, Argument>,
+    },
+    /// A binding.
+    Binding {
+        /// The exchange that messages come from.
+        source: String,
+        /// The exchange or queue that they go to.
+        target: String,
+        /// The routing key.
+        key: String,
+    },
+    /// A policy.
+    Policy {
+        /// The names that it applies to, as a regular expression.
+        pattern: String,
+        /// The settings.
+        #[schemars(with = "BTreeMap<String, Value>")]
+        definition: BTreeMap<String, Argument>,
+    },
+}
+
 /// Returns the whole plan as one JSON document.
-pub(crate) fn document(plan: &Plan, observed: &Observed, source: &Source, asked: Asked) -> Value {
-    let mut document = head(plan, observed, &source.file, asked);
-    document["changes"] = plan.changes.iter().map(|change| with_line(change, plan, source)).collect();
-    document
+pub(crate) fn document(plan: &Plan, observed: &Observed, source: &Source, left: &LeftTypes, asked: Asked) -> Document {
+    Document {
+        head: head(plan, observed, &source.file, left, asked),
+        changes: plan.changes.iter().map(|change| with_line(change, plan, source)).collect(),
+    }
 }
 
 /// The file that a topology was read from.
@@ -56,59 +161,53 @@ impl Source {
     }
 }
 
-pub(crate) fn with_line(change: &Change, plan: &Plan, source: &Source) -> Value {
-    let mut view = view(change);
-    if let Some(line) = source.line(&plan.owner, change) {
-        view["line"] = line.into();
-    }
-    view
+pub(crate) fn with_line(change: &Change, plan: &Plan, source: &Source) -> ChangeView {
+    ChangeView { line: source.line(&plan.owner, change), ..view(change) }
 }
 
 /// Returns the part of the document that describes the plan as a whole, without its changes.
-pub(crate) fn head(plan: &Plan, observed: &Observed, file: &str, asked: Asked) -> Value {
-    json!({
-        "format_version": FORMAT_VERSION,
-        "file": file,
-        "owner": plan.owner,
-        "broker": observed.version,
-        "observed_at": observed.at.map(|at| at.to_string()),
-        "in_sync": asked.nothing_to_do(plan),
-        "blocked": plan.is_blocked(asked.migrate),
-        "counts": plan.counts(),
-        "digest": digest(plan),
-    })
+pub(crate) fn head(plan: &Plan, observed: &Observed, file: &str, left: &LeftTypes, asked: Asked) -> Head {
+    Head {
+        format_version: FORMAT_VERSION,
+        file: file.to_owned(),
+        owner: plan.owner.clone(),
+        broker: observed.version.clone(),
+        observed_at: observed.at.map(|at| at.to_string()),
+        in_sync: asked.nothing_to_do(plan),
+        blocked: plan.is_blocked(asked.migrate) || left.is_blocked(asked.prune),
+        counts: plan.counts(),
+        digest: digest(plan),
+        left_types: left.view(),
+    }
 }
 
 /// Returns one change as JSON.
-pub(crate) fn view(change: &Change) -> Value {
-    let mut view = json!({
-        "action": change.action,
-        "kind": change.address.kind,
-        "name": change.address.name,
-    });
-    let mut add = |key: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            view[key] = value;
-        }
-    };
-    add("part_of", change.part_of.as_ref().map(|whole| json!(whole)));
-    add("differences", (!change.differences.is_empty()).then(|| json!(change.differences)));
-    add("reason", change.reason.as_ref().map(|reason| json!(reason)));
-    add("needs", change.needs.map(|needs| json!(needs)));
-    add("held", change.held.map(|held| json!(held)));
-    add("object", change.object.as_ref().map(object));
-    view
+pub(crate) fn view(change: &Change) -> ChangeView {
+    ChangeView {
+        action: change.action,
+        kind: change.address.kind,
+        name: change.address.name.clone(),
+        part_of: change.part_of.clone(),
+        differences: change.differences.clone(),
+        reason: change.reason.clone(),
+        needs: change.needs,
+        held: change.held,
+        object: change.object.clone().map(ObjectView::from),
+        line: None,
+    }
 }
 
-fn object(object: &Object) -> Value {
-    match object {
-        Object::Exchange(Exchange { arguments, .. }) | Object::Queue(Queue { arguments, .. }) => {
-            json!({ "arguments": arguments })
+impl From<Object> for ObjectView {
+    fn from(object: Object) -> Self {
+        match object {
+            Object::Exchange(Exchange { arguments, .. }) | Object::Queue(Queue { arguments, .. }) => {
+                Self::Declared { arguments }
+            }
+            Object::Binding(Binding { source, target, key }) => {
+                Self::Binding { source, target: target.name().to_owned(), key }
+            }
+            Object::Policy(Policy { pattern, definition, .. }) => Self::Policy { pattern, definition },
         }
-        Object::Binding(Binding { source, target, key }) => {
-            json!({ "source": source, "target": target.name(), "key": key })
-        }
-        Object::Policy(Policy { pattern, definition, .. }) => json!({ "pattern": pattern, "definition": definition }),
     }
 }
 
@@ -116,9 +215,8 @@ fn object(object: &Object) -> Value {
 /// objects of other owners.
 pub(crate) fn digest(plan: &Plan) -> String {
     let changes = plan.changes.iter().filter(|change| change.action != Action::Ignored).map(|change| {
-        let mut view = view(change);
-        view.as_object_mut().map(|view| view.remove("held"));
-        view.to_string()
+        // A `Value` has its keys in alphabetical order, so the digest does not depend on the order of the fields.
+        serde_json::to_value(ChangeView { held: None, ..view(change) }).map(|view| view.to_string()).unwrap_or_default()
     });
     hex(changes.collect::<Vec<_>>().join("\n").as_bytes())
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::{
     asked::Asked,
+    left_types::LeftTypes,
     observed::Observed,
     plan::Plan,
     plan_document::{FORMAT_VERSION, Source, digest, document, hex},
@@ -58,15 +59,22 @@ pub(crate) enum PlanFileError {
 }
 
 impl PlanFile {
-    pub(crate) fn new(plan: &Plan, observed: &Observed, source: &Source, text: &str, asked: Asked) -> Self {
-        Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        observed: &Observed,
+        source: &Source,
+        text: &str,
+        left: &LeftTypes,
+        asked: Asked,
+    ) -> serde_json::Result<Self> {
+        Ok(Self {
             format_version: FORMAT_VERSION,
             file: source.file.clone(),
             topology: text.to_owned(),
             asked,
             digests: Digests { topology: hex(text.as_bytes()), changes: digest(plan) },
-            plan: document(plan, observed, source, asked),
-        }
+            plan: serde_json::to_value(document(plan, observed, source, left, asked))?,
+        })
     }
 
     pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! The picture as nodes and edges, for formats whose renderer lays them out, and for JSON.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::picture::{ASIDE, Lane, Picture};
@@ -8,7 +9,8 @@ use super::picture::{ASIDE, Lane, Picture};
 pub(super) const HATCHERIES: &str = "hatcheries";
 
 /// A picture as nodes and edges.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub(crate) struct Drawing {
     /// The name of the topology.
     pub name: String,
@@ -23,7 +25,8 @@ pub(crate) struct Drawing {
 }
 
 /// A group of nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub(crate) struct Group {
     /// The name that nodes refer to.
     pub id: String,
@@ -32,7 +35,8 @@ pub(crate) struct Group {
 }
 
 /// An exchange, a queue, several queues, or a program.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub(crate) struct Node {
     /// One word of letters, digits and `_`.
     pub id: String,
@@ -48,7 +52,7 @@ pub(crate) struct Node {
 }
 
 /// The kind of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     /// Programs: publishers, workers.
@@ -62,7 +66,8 @@ pub(crate) enum Kind {
 }
 
 /// An arrow from one node to another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub(crate) struct Edge {
     /// A node's id.
     pub from: String,

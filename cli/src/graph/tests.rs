@@ -1,7 +1,7 @@
 //! Compares pictures with the files in `tests/graph`, and with the picture in the README. `UPDATE_GOLDEN=1` writes them
 //! again.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::fmt::Write as _;
 
 use hatchery::internals::{
     compile::compile,
@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 use super::{picture::Lane, *};
+use crate::golden::golden;
 
 const BILLING: &str = include_str!("../../../topology.yaml");
 
@@ -35,19 +36,6 @@ fn many() -> Topology {
                 "x".repeat(64)
             )),
     )
-}
-
-fn golden(path: &str, drawn: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, drawn).expect("written");
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        expected == drawn,
-        "{} differs from the picture (UPDATE_GOLDEN=1 writes it again):\n{drawn}",
-        path.display()
-    );
 }
 
 #[rstest]

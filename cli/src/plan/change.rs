@@ -3,6 +3,7 @@
 use std::fmt;
 
 use hatchery::internals::compile::{Binding, Exchange, Policy, Queue, Target};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -30,7 +31,7 @@ pub struct Change {
 }
 
 /// An option or key without which `apply` does not make a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Need {
     /// `--migrate`.
@@ -72,7 +73,7 @@ impl Change {
 }
 
 /// What a plan does with an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// The object is missing and is created.
@@ -109,7 +110,8 @@ impl Action {
 }
 
 /// The kind and name of an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Address {
     /// Its kind.
     pub kind: Kind,
@@ -148,7 +150,7 @@ impl fmt::Display for Address {
 }
 
 /// A kind of object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// An exchange.
@@ -199,7 +201,8 @@ impl Object {
 }
 
 /// A property whose value on the broker is not that of the file. `None` means that the property is not set.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Difference {
     /// Its name.
     pub property: String,

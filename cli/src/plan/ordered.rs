@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use hatchery::internals::{names, words::EventType};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -24,7 +25,8 @@ pub struct Plan {
 }
 
 /// The number of changes by action. A binding that comes or stays with an object counts with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Counts {
     /// Objects to create.
     pub add: usize,

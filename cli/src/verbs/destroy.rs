@@ -6,7 +6,8 @@ use std::{
 };
 
 use hatchery::internals::compile::{Desired, compile};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     args::{Common, parse_patience},
@@ -21,8 +22,8 @@ use crate::{
     management::{Management as _, ManagementApi, ManagementError},
     observed::Observed,
     output::{GREEN, Output},
-    plan::{Address, Destruction, Step, destruction},
-    plan_document::{FORMAT_VERSION, view},
+    plan::{Address, Destruction, Plan, Step, destruction},
+    plan_document::{ChangeView, FORMAT_VERSION, view},
     register::{self, Looked},
     render,
 };
@@ -67,6 +68,50 @@ pub(crate) struct Args {
     /// How long to wait for a running apply
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_patience)]
     lock_timeout: Duration,
+}
+
+/// The answer of `topology destroy`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    Ended(Box<Report>),
+    Unfinished(Unfinished),
+}
+
+/// A destroy that is done, or that was refused before anything was removed.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Report {
+    /// The version of this format.
+    format_version: u32,
+    /// The topology's file.
+    file: String,
+    /// The name of the topology.
+    owner: String,
+    /// The version of RabbitMQ; `null` if the broker does not tell it.
+    broker: Option<String>,
+    /// When the broker was read; `null` if the broker does not tell it.
+    observed_at: Option<String>,
+    /// Whether objects are in use, so that nothing is removed.
+    blocked: bool,
+    /// Whether the topology is gone.
+    destroyed: bool,
+    /// The number of objects that were removed.
+    removed: usize,
+    /// How long it took in milliseconds; `null` if nothing was removed.
+    elapsed_ms: Option<u64>,
+    /// The objects that the topology owns on the broker, and those that keep them.
+    objects: Vec<ChangeView>,
+}
+
+/// A destroy that stopped half-way.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Unfinished {
+    /// Always `false`.
+    destroyed: bool,
+    /// The number of objects that were removed.
+    removed: usize,
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -114,9 +159,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let (gone, observed, removed) = result?;
     let elapsed = started.elapsed();
     let told = if output.is_text() {
-        let seconds = elapsed.as_secs_f64();
-        let text = format!("{GREEN}Destroyed{GREEN:#}: {} removed, in {seconds:.1} s.\n", objects(removed));
-        output.print(&text).map_err(Into::into)
+        output.print(&destroyed(removed, elapsed)).map_err(Into::into)
     } else {
         destroy.report(&gone, &observed, removed, Some(elapsed))
     };
@@ -221,7 +264,7 @@ impl Destroy {
     fn partly(&self, why: &dyn std::fmt::Display, removed: usize) -> anyhow::Error {
         let advice = "`topology destroy` removes the rest, `topology apply` creates everything again";
         if !self.output.is_text()
-            && let Err(error) = self.output.json(&json!({ "destroyed": false, "removed": removed }))
+            && let Err(error) = self.output.json(&Answer::Unfinished(Unfinished { destroyed: false, removed }))
         {
             return error.into();
         }
@@ -239,14 +282,7 @@ impl Destroy {
     }
 
     fn render(&self, found: &Destruction) -> String {
-        let counts = found.plan.counts();
-        let owner = &self.desired.owner;
-        if found.plan.changes.is_empty() {
-            return format!("Nothing to remove. The broker has nothing that {owner} owns.\n");
-        }
-        let lines = render::lines(&found.plan, self.output.verbose, Asked { migrate: false, prune: true });
-        let blocked = if counts.blocked > 0 { format!(", {} in use", counts.blocked) } else { String::new() };
-        format!("{lines}Destroy: {} of {owner}{blocked}.\n", objects(counts.leftover + counts.blocked))
+        screen(&found.plan, self.output.verbose)
     }
 
     /// Prints the JSON document of this run. `elapsed` is `None` if nothing was destroyed.
@@ -260,20 +296,36 @@ impl Destroy {
         if self.output.is_text() {
             return Ok(());
         }
-        self.output.json(&json!({
-            "format_version": FORMAT_VERSION,
-            "file": self.file,
-            "owner": self.desired.owner,
-            "broker": observed.version,
-            "observed_at": observed.at.map(|at| at.to_string()),
-            "blocked": found.plan.is_blocked(true),
-            "destroyed": elapsed.is_some(),
-            "removed": removed,
-            "elapsed_ms": elapsed.map(|elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
-            "objects": found.plan.changes.iter().map(view).collect::<Vec<Value>>(),
-        }))?;
+        self.output.json(&Answer::Ended(Box::new(Report {
+            format_version: FORMAT_VERSION,
+            file: self.file.clone(),
+            owner: self.desired.owner.clone(),
+            broker: observed.version.clone(),
+            observed_at: observed.at.map(|at| at.to_string()),
+            blocked: found.plan.is_blocked(true),
+            destroyed: elapsed.is_some(),
+            removed,
+            elapsed_ms: elapsed.map(|elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
+            objects: found.plan.changes.iter().map(view).collect(),
+        })))?;
         Ok(())
     }
+}
+
+/// Returns the objects to remove.
+fn screen(plan: &Plan, verbose: bool) -> String {
+    let (counts, owner) = (plan.counts(), &plan.owner);
+    if plan.changes.is_empty() {
+        return format!("Nothing to remove. The broker has nothing that {owner} owns.\n");
+    }
+    let lines = render::lines(plan, verbose, Asked { migrate: false, prune: true });
+    let blocked = if counts.blocked > 0 { format!(", {} in use", counts.blocked) } else { String::new() };
+    format!("{lines}Destroy: {} of {owner}{blocked}.\n", objects(counts.leftover + counts.blocked))
+}
+
+fn destroyed(removed: usize, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    format!("{GREEN}Destroyed{GREEN:#}: {} removed, in {seconds:.1} s.\n", objects(removed))
 }
 
 fn addresses(found: &Destruction) -> BTreeSet<&Address> {
@@ -282,4 +334,32 @@ fn addresses(found: &Destruction) -> BTreeSet<&Address> {
 
 fn objects(n: usize) -> String {
     format!("{n} object{}", if n == 1 { "" } else { "s" })
+}
+
+/// The golden screens: `tests/destroy/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        golden::screens,
+        verbs::plan::tests::{FILE, applied, queue, read},
+    };
+
+    #[test]
+    fn a_destroy_is_as_it_was_drawn() {
+        let desired = read(FILE);
+        let mut observed = applied(&desired);
+        for queue in &mut observed.queues {
+            (queue.messages, queue.consumers) = (Some(0), Some(0));
+        }
+        let drawn = |observed: &Observed| screen(&destruction(&desired, observed, false).plan, false);
+        screens("destroy/idle", |_| drawn(&observed));
+        let mails = queue(&mut observed, "billing.processor.mail");
+        (mails.messages, mails.messages_ready, mails.messages_unacknowledged) = (Some(1_304), Some(1_204), Some(100));
+        mails.consumers = Some(4);
+        queue(&mut observed, "billing.retry.hr-import.10m").consumers = None;
+        screens("destroy/in-use", |_| drawn(&observed));
+        screens("destroy/nothing", |_| drawn(&Observed::default()));
+        screens("destroy/destroyed", |_| destroyed(61, Duration::from_millis(2_340)));
+    }
 }

@@ -11,7 +11,8 @@ use hatchery::{
     file::{SCHEMA_FILE, schema, starter},
     internals::words::Word,
 };
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     args::Common,
@@ -41,6 +42,18 @@ pub(crate) struct Args {
     force: bool,
 }
 
+/// The answer of `topology init`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The name of the topology.
+    name: String,
+    /// The file that was written.
+    file: PathBuf,
+    /// The file of its schema.
+    schema: PathBuf,
+}
+
 /// The result of writing the schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Schema {
@@ -59,7 +72,7 @@ pub(crate) fn run(common: &Common, args: &Args, output: Output) -> anyhow::Resul
     let schema = write_schema(&schema_file, args.force)
         .with_context(|| format!("{} is written, but its schema is not", file.display()))?;
     if !output.is_text() {
-        output.json(&json!({ "name": name.as_str(), "file": file, "schema": schema_file }))?;
+        output.json(&Answer { name: name.to_string(), file: file.to_owned(), schema: schema_file })?;
         return Ok(Exit::Done);
     }
     if schema == Schema::Kept {

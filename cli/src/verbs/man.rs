@@ -9,6 +9,8 @@ use std::{
 use anyhow::Context as _;
 use clap::Command;
 use clap_mangen::Man;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{exit::Exit, help::fitted, output::Output};
 
@@ -23,6 +25,14 @@ pub(crate) struct Args {
     /// Write topology.1 and a page for each verb into this folder, which is created if it is missing
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+}
+
+/// The answer of `topology man --out`. Without `--out` it is the page itself.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The pages that were written.
+    pages: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args, topology: Command, output: Output) -> anyhow::Result<Exit> {
@@ -40,7 +50,7 @@ pub(crate) fn run(args: &Args, topology: Command, output: Output) -> anyhow::Res
     if output.is_text() {
         output.print(&format!("Written: {} pages in {}.\n", pages.len(), folder.display()))?;
     } else {
-        output.json(&serde_json::json!({ "pages": pages }))?;
+        output.json(&Answer { pages })?;
     }
     Ok(Exit::Done)
 }

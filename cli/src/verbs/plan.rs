@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use hatchery::internals::{compile::compile, versions};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     args::Common,
@@ -15,7 +17,7 @@ use crate::{
     observed::Observed,
     output::{Format, Output},
     plan::{Plan, plan},
-    plan_document::{Source, document, head, with_line},
+    plan_document::{ChangeView, Head, Source, document, head, with_line},
     plan_file::PlanFile,
     register, render,
 };
@@ -68,7 +70,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     let left = left_types::Register::new(common, &topology).ask(&plan).await;
     if let Some(path) = &args.out {
-        PlanFile::new(&plan, &observed, &source, &text, args.asked).write(path)?;
+        PlanFile::new(&plan, &observed, &source, &text, &left, args.asked)?.write(path)?;
     }
     // A plan file holds only changes of the broker, so the register's user is not in it. `apply` reads it again, and
     // may be given `--moved-from`.
@@ -85,6 +87,14 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     })
 }
 
+/// A line with `-o ndjson`: each change, and at last the plan as a whole.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Line {
+    Change(ChangeView),
+    Plan(Head),
+}
+
 /// Prints a plan in the output format.
 fn show(
     plan: &Plan,
@@ -96,18 +106,12 @@ fn show(
 ) -> anyhow::Result<()> {
     match output.format {
         Format::Text => output.print(&render::plan(plan, &source.file, output.verbose, asked))?,
-        Format::Json => {
-            let mut document = document(plan, observed, source, asked);
-            left.add_to(&mut document, asked.prune);
-            output.json(&document)?;
-        }
+        Format::Json => output.json(&document(plan, observed, source, left, asked))?,
         Format::Ndjson => {
             for change in &plan.changes {
-                output.json(&with_line(change, plan, source))?;
+                output.json(&Line::Change(with_line(change, plan, source)))?;
             }
-            let mut head = head(plan, observed, &source.file, asked);
-            left.add_to(&mut head, asked.prune);
-            output.json(&head)?;
+            output.json(&Line::Plan(head(plan, observed, &source.file, left, asked)))?;
         }
     }
     Ok(())
@@ -115,4 +119,4 @@ fn show(
 
 #[cfg(test)]
 #[path = "plan_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -1,18 +1,19 @@
 //! Tests that compare printed plans with golden files: `tests/plan/*.txt`, and three of them also as JSON.
 //! `UPDATE_GOLDEN=1` writes them anew.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::collections::BTreeMap;
 
 use hatchery::internals::compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target};
 use rstest::rstest;
 
 use super::*;
 use crate::{
+    golden::golden,
     observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue},
     plan::{APPLY_TO, PRIORITY},
 };
 
-const FILE: &str = "\
+pub(crate) const FILE: &str = "\
 version: 1
 name: billing
 hatcheries: [5s, 1m]
@@ -22,7 +23,7 @@ types:
   mail: { retry: { delays: [1m], max-attempts: 6 } }
 ";
 
-fn read(text: &str) -> Desired {
+pub(crate) fn read(text: &str) -> Desired {
     let topology = hatchery::file::read(text, "topology.yaml").unwrap_or_else(|error| panic!("{error}\n{text}"));
     compile(&topology).expect("safe")
 }
@@ -33,7 +34,7 @@ fn changed(from: &str, to: &str) -> String {
 }
 
 /// Returns the broker after `apply`, with all queues empty.
-fn applied(desired: &Desired) -> Observed {
+pub(crate) fn applied(desired: &Desired) -> Observed {
     let live = |arguments: &BTreeMap<String, Argument>| -> Arguments {
         arguments.iter().map(|(name, value)| (name.clone(), value.into())).collect()
     };
@@ -78,7 +79,7 @@ fn bound(Binding { source, target, key }: &Binding) -> LiveBinding {
 }
 
 /// Returns the queue with this name, which must exist.
-fn queue<'a>(observed: &'a mut Observed, name: &str) -> &'a mut LiveQueue {
+pub(crate) fn queue<'a>(observed: &'a mut Observed, name: &str) -> &'a mut LiveQueue {
     observed.queues.iter_mut().find(|queue| queue.name == name).unwrap_or_else(|| panic!("there is {name}"))
 }
 
@@ -209,8 +210,10 @@ const PRUNE: Asked = Asked { migrate: false, prune: true };
 fn a_plan_reads_as_in_its_golden_file(#[case] name: &str, #[case] asked: Asked, #[case] case: fn() -> Case) {
     let Case { file, observed } = case();
     let plan = plan(&read(&file), &observed);
-    let text = anstream::adapter::strip_str(&render::plan(&plan, "topology.yaml", false, asked)).to_string();
-    golden(&format!("{name}.txt"), &text);
+    let painted = render::plan(&plan, "topology.yaml", false, asked);
+    let text = anstream::adapter::strip_str(&painted).to_string();
+    golden(&format!("tests/plan/{name}.ansi"), &painted);
+    golden(&format!("tests/plan/{name}.txt"), &text);
     for line in text.lines().filter(|line| line.chars().count() > 80) {
         // Only a line with a very long name may be longer.
         let longest = line.split_whitespace().map(str::len).max().unwrap_or_default();
@@ -218,20 +221,8 @@ fn a_plan_reads_as_in_its_golden_file(#[case] name: &str, #[case] asked: Asked, 
     }
     if matches!(name, "classic-to-quorum" | "hatchery-ttl" | "stranger") {
         let source = Source::new("topology.yaml".to_owned(), &file);
-        let document = document(&plan, &observed, &source, asked);
-        golden(&format!("{name}.json"), &format!("{document:#}\n"));
+        let document = serde_json::to_value(document(&plan, &observed, &source, &LeftTypes::default(), asked));
+        let document = document.expect("JSON");
+        golden(&format!("tests/plan/{name}.json"), &format!("{document:#}\n"));
     }
-}
-
-fn golden(name: &str, written: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/plan").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, written).expect("written");
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        expected == written,
-        "{} is not what is written (UPDATE_GOLDEN=1 writes it anew):\n{written}",
-        path.display()
-    );
 }

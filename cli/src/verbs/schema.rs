@@ -1,12 +1,26 @@
-//! `topology schema`: prints the JSON Schema from which editors complete.
+//! `topology schema`: prints the JSON Schema of topology.yaml, or of the answer of a command.
 
-use crate::{exit::Exit, output::Output};
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::{Value, json};
 
-/// Print the JSON Schema of topology.yaml, for editors
+use super::{apply, dead_letter, destroy, events, init, man, plan, publish, status, validate};
+use crate::{
+    args::UsageError,
+    definitions::Definitions,
+    exit::Exit,
+    graph::Drawing,
+    output::{Format, Output},
+    plan_document::Document,
+};
+
+/// Print the JSON Schema of topology.yaml, or of the JSON of a command
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   topology schema > topology.schema.json
+  topology schema plan                     the JSON of `topology plan -o json`
+  topology schema plan -o ndjson           a line of `topology plan -o ndjson`
+  topology schema dead-letter list
 
 Editors with the YAML language server (VS Code, Neovim, JetBrains, Helix, …)
 use it for a file that begins with this line, as `topology init` writes it:
@@ -14,9 +28,113 @@ use it for a file that begins with this line, as `topology init` writes it:
 
 Write the schema anew after an update: it belongs to this version of `topology`.
 It does not check keys against each other; `topology validate` does.")]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The command whose JSON to describe, such as `events list`
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
 
-pub(crate) fn run(_: &Args, output: Output) -> anyhow::Result<Exit> {
-    output.json(&hatchery::file::schema())?;
+/// A command and its JSON.
+struct Answer {
+    command: &'static str,
+    /// The schema of the document that `-o json` prints.
+    document: fn() -> Value,
+    /// The schema of a line that `-o ndjson` prints.
+    line: fn() -> Value,
+}
+
+/// Every command that prints JSON.
+const ANSWERS: &[Answer] = &[
+    same::<apply::Answer>("apply"),
+    same::<dead_letter::Swept>("dead-letter discard"),
+    lines::<dead_letter::List, dead_letter::ListLine>("dead-letter list"),
+    same::<dead_letter::Swept>("dead-letter replay"),
+    lines::<dead_letter::Show, dead_letter::Whole>("dead-letter show"),
+    same::<destroy::Answer>("destroy"),
+    lines::<events::Changes, events::Changed>("events cancel"),
+    lines::<events::List, events::EventView>("events list"),
+    lines::<events::Changes, events::Changed>("events reschedule"),
+    lines::<events::Changes, events::Changed>("events run-now"),
+    lines::<events::Show, events::Placed>("events show"),
+    same::<Definitions<'_>>("export"),
+    same::<Drawing>("graph"),
+    same::<init::Answer>("init"),
+    same::<man::Answer>("man"),
+    lines::<Document, plan::Line>("plan"),
+    lines::<publish::Answer, publish::Line>("publish"),
+    Answer { command: "schema", document: any_schema, line: any_schema },
+    same::<status::Summary>("status"),
+    same::<validate::Answer>("validate"),
+    same::<hatchery::Summary>("work"),
+];
+
+/// Describes a command that prints the same with `-o json` and on one line with `-o ndjson`.
+const fn same<T: JsonSchema>(command: &'static str) -> Answer {
+    lines::<T, T>(command)
+}
+
+/// Describes a command whose lines with `-o ndjson` are other JSON than its document.
+const fn lines<Document: JsonSchema, Line: JsonSchema>(command: &'static str) -> Answer {
+    Answer { command, document: of::<Document>, line: of::<Line> }
+}
+
+fn of<T: JsonSchema>() -> Value {
+    SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<T>().to_value()
+}
+
+/// Returns the schema of schemas.
+fn any_schema() -> Value {
+    let draft = "https://json-schema.org/draft/2020-12/schema";
+    json!({ "$schema": draft, "$ref": draft })
+}
+
+/// Returns the commands that print JSON, such as `events list`.
+pub fn commands() -> impl Iterator<Item = &'static str> {
+    ANSWERS.iter().map(|answer| answer.command)
+}
+
+/// Returns the schema of what a command prints with `-o json`, or of a line that it prints with `-o ndjson`. `None` if
+/// there is no such command, or the command prints no JSON.
+#[must_use]
+pub fn answer(command: &str, ndjson: bool) -> Option<Value> {
+    let answer = ANSWERS.iter().find(|answer| answer.command == command)?;
+    let (mut schema, format) = if ndjson { ((answer.line)(), "ndjson") } else { ((answer.document)(), "json") };
+    schema["title"] = format!("topology {command} -o {format}").into();
+    Some(schema)
+}
+
+pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let command = args.command.join(" ");
+    let schema = if command.is_empty() {
+        hatchery::file::schema()
+    } else {
+        answer(&command, output.format == Format::Ndjson).ok_or_else(|| unknown(&command))?
+    };
+    output.json(&schema)?;
     Ok(Exit::Done)
+}
+
+fn unknown(command: &str) -> UsageError {
+    let all = commands().collect::<Vec<_>>().join(", ");
+    UsageError(format!("no command `{command}` prints JSON; these do: {all}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::golden::golden;
+
+    /// Programs rely on the JSON, so that a change of it must be seen. The golden files are `tests/schema/*.json`.
+    #[test]
+    fn a_changed_schema_is_noticed() {
+        for command in commands().filter(|command| *command != "schema") {
+            let (document, mut line) = (answer(command, false).expect("JSON"), answer(command, true).expect("JSON"));
+            let name = command.replace(' ', "-");
+            golden(&format!("tests/schema/{name}.json"), &format!("{document:#}\n"));
+            line["title"] = document["title"].clone();
+            if line != document {
+                golden(&format!("tests/schema/{name}-line.json"), &format!("{line:#}\n"));
+            }
+        }
+    }
 }

@@ -1,17 +1,17 @@
 //! `topology validate`: checks the file.
 
 use hatchery::{
-    FileError, ReadError, Topology,
+    Finding, ReadError, Topology,
     internals::{
         compile::{compile, hatcheries},
         spec::QueueType,
         ttl,
-        words::Word,
     },
 };
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::{args::Common, drawing::draw, exit::Exit, output::Output};
+use crate::{args::Common, drawing::draw, exit::Exit, folded::sentence, output::Output};
 
 /// Check the file; needs no broker
 #[derive(clap::Args)]
@@ -22,27 +22,100 @@ Examples:
   topology validate -o json                findings with line and column")]
 pub(crate) struct Args {}
 
+/// The answer of `topology validate`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    Valid(ValidFile),
+    Invalid(InvalidFile),
+}
+
+/// A valid file.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct ValidFile {
+    /// Always `true`.
+    valid: bool,
+    /// The file.
+    file: String,
+    /// The name of the topology.
+    name: String,
+    /// The types.
+    types: Vec<String>,
+    /// The delays of the hatcheries.
+    hatcheries: Vec<String>,
+    /// The ladder.
+    ladder: LadderView,
+    /// `quorum` or `classic`.
+    queue_type: &'static str,
+    /// A sentence for each guarantee that the file gives up, and for each setting without an effect.
+    warnings: Vec<String>,
+}
+
+/// The ladder of a topology.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct LadderView {
+    /// Its name, as names on the broker have it.
+    name: String,
+    /// The number of its levels.
+    levels: u8,
+}
+
+/// A file with mistakes.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct InvalidFile {
+    /// Always `false`.
+    valid: bool,
+    /// The file.
+    file: String,
+    /// The mistakes.
+    findings: Vec<FindingView>,
+}
+
+/// A mistake in a file.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct FindingView {
+    /// The line, from 1.
+    line: usize,
+    /// The column, from 1.
+    column: usize,
+    /// What is wrong.
+    message: String,
+    /// What to write instead.
+    help: String,
+}
+
+impl From<&Finding> for FindingView {
+    fn from(finding: &Finding) -> Self {
+        let Finding { line, column, message, help, .. } = finding;
+        Self { line: *line, column: *column, message: message.clone(), help: help.clone() }
+    }
+}
+
 pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
     let path = common.file.display();
     match hatchery::read_file(&common.file) {
         Ok(topology) if output.is_text() => {
             compile(&topology)?;
-            output.print(&format!("{path} is valid: {}\n", summary(&topology)))?;
+            output.print(&valid(&path.to_string(), &topology, Output::columns()))?;
             for warning in warnings(&topology) {
                 output.warn(&warning);
             }
         }
         Ok(topology) => {
             compile(&topology)?;
-            output.json(&json!({
-                "valid": true,
-                "file": path.to_string(),
-                "name": topology.name.as_str(),
-                "types": topology.types.keys().map(Word::as_str).collect::<Vec<_>>(),
-                "hatcheries": hatcheries(&topology).iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "ladder": { "name": topology.ladder.to_string(), "levels": topology.ladder.levels() },
-                "queue_type": topology.queue_type.as_str(),
-                "warnings": warnings(&topology),
+            output.json(&Answer::Valid(ValidFile {
+                valid: true,
+                file: path.to_string(),
+                name: topology.name.to_string(),
+                types: topology.types.keys().map(ToString::to_string).collect(),
+                hatcheries: hatcheries(&topology).iter().map(ToString::to_string).collect(),
+                ladder: LadderView { name: topology.ladder.to_string(), levels: topology.ladder.levels() },
+                queue_type: topology.queue_type.as_str(),
+                warnings: warnings(&topology),
             }))?;
         }
         Err(ReadError::Content(error)) if output.is_text() => {
@@ -50,12 +123,18 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
             return Ok(Exit::Error);
         }
         Err(ReadError::Content(error)) => {
-            output.json(&json!({ "valid": false, "file": path.to_string(), "findings": findings(&error) }))?;
+            let findings = error.findings().iter().map(FindingView::from).collect();
+            output.json(&Answer::Invalid(InvalidFile { valid: false, file: path.to_string(), findings }))?;
             return Ok(Exit::Error);
         }
         Err(error) => return Err(error.into()),
     }
     Ok(Exit::Done)
+}
+
+/// Returns the screen for a valid file.
+fn valid(path: &str, topology: &Topology, columns: usize) -> String {
+    sentence(&format!("{path} is valid: {}", summary(topology)), columns)
 }
 
 fn summary(topology: &Topology) -> String {
@@ -103,25 +182,23 @@ fn warnings(topology: &Topology) -> Vec<String> {
     given_up.chain(uncounted).chain(forgetting).chain(unreached).collect()
 }
 
-fn findings(error: &FileError) -> Vec<serde_json::Value> {
-    let finding = |finding: &hatchery::file::Finding| {
-        json!({
-            "line": finding.line,
-            "column": finding.column,
-            "message": finding.message,
-            "help": finding.help,
-        })
-    };
-    error.findings().iter().map(finding).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
-
     use rstest::rstest;
 
     use super::*;
+    use crate::golden::{golden, screens};
+
+    /// The golden screens: `tests/validate/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    #[test]
+    fn a_validation_is_as_it_was_drawn() {
+        let topology = hatchery::file::read("version: 1\nname: billing\ntypes: { mail: {} }\n", "topology.yaml");
+        screens("validate/valid", |columns| valid("topology.yaml", topology.as_ref().expect("valid"), columns));
+        let wrong = "version: 1\nname: a.b\ntypes: { mail: { prefech: 1 } }\n";
+        let error = hatchery::file::read(wrong, "topology.yaml").expect_err("two mistakes");
+        golden("tests/validate/invalid.txt", &draw(&error, false));
+        golden("tests/validate/invalid.ansi", &draw(&error, true));
+    }
 
     /// The golden files are `tests/warned/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[rstest]
@@ -145,11 +222,6 @@ mod tests {
         if !written.is_empty() {
             written.push('\n');
         }
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/warned/{name}.txt"));
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            fs::write(&path, &written).expect("written");
-        }
-        let expected = fs::read_to_string(&path).expect("a golden file");
-        assert_eq!(expected, written, "UPDATE_GOLDEN=1 writes it anew");
+        golden(&format!("tests/warned/{name}.txt"), &written);
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     args::{Common, UsageError, read_url, shown},
     connect,
     exit::{Ended, Exit},
+    folded::sentence,
     handler::{
         exec::{Exec, HandlerOutput},
         http::{Http, ServiceUrl},
@@ -203,7 +204,7 @@ fn introduce(common: &Common, args: &Args, topology: &Word, types: &[(&EventType
 
 fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
     if output.is_text() {
-        output.print(&format!("{}\n", text(summary)))?;
+        output.print(&text(summary, Output::columns()))?;
     } else {
         output.json(summary)?;
     }
@@ -227,7 +228,8 @@ fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
     Ok(Arc::new(Http::trusting(url, &authorities).context("--http-ca")?))
 }
 
-fn text(summary: &Summary) -> String {
+/// Returns the line at the end of a worker.
+fn text(summary: &Summary, columns: usize) -> String {
     let counts = [
         (summary.done, "done"),
         (summary.discarded, "discarded"),
@@ -244,7 +246,7 @@ fn text(summary: &Summary) -> String {
     ];
     let said: Vec<String> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    if said.is_empty() { "nothing to do".to_owned() } else { said.join(", ") }
+    if said.is_empty() { "nothing to do\n".to_owned() } else { sentence(&said.join(", "), columns) }
 }
 
 /// Moves options of `topology` that follow `--exec CMD…` in front of it, so that they may stand on either side. All
@@ -287,7 +289,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::commands::Cli;
+    use crate::{commands::Cli, golden::screens};
 
     #[test]
     fn each_option_but_exec_may_be_an_environment_variable() {
@@ -298,6 +300,17 @@ mod tests {
             let name = format!("TOPOLOGY_{}", long.to_uppercase().replace('-', "_"));
             assert_eq!(option.get_env().and_then(|variable| variable.to_str()), Some(&*name));
         }
+    }
+
+    /// The golden screens: `tests/work/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    #[test]
+    fn a_summary_is_as_it_was_drawn() {
+        let mut summary = Summary::default();
+        screens("work/nothing", |columns| text(&summary, columns));
+        (summary.done, summary.discarded, summary.retried, summary.dropped) = (120_000, 3, 1_204, 2);
+        (summary.requeued, summary.dead_lettered, summary.poisoned, summary.rejected) = (4, 17, 1, 1);
+        (summary.replaced, summary.stale, summary.given_back, summary.put_aside) = (30, 5, 10, 1);
+        screens("work/everything", |columns| text(&summary, columns));
     }
 
     #[rstest]

@@ -253,7 +253,7 @@ fn events_of_a_topology_that_was_never_applied_are_an_error_and_not_an_empty_lis
     let bench = Bench::new(&format!("version: 1\nname: t\nredis: {{ prefix: {prefix} }}\ntypes: {{ mail: {{}} }}\n"));
     let events = |code: i32, arguments: &[&str]| {
         let mut command = bench.command(&[&["events"], arguments].concat());
-        Ran::of(command.env("REDIS_URL", redis::url()).output().unwrap()).expect(code)
+        Ran::run(command.env("REDIS_URL", redis::url())).expect(code)
     };
     let cancel = ["cancel", "--type", "mail", "--state", "retry"];
     let retries = ["--type", "mail", "--state", "retry", "--yes"];
@@ -292,6 +292,6 @@ fn events_of_a_topology_that_was_never_applied_are_an_error_and_not_an_empty_lis
     // Without the broker, the list shows what Redis holds.
     let mut command = bench.command(&["events", "list"]);
     command.env("REDIS_URL", redis::url()).env("AMQP_URL", "amqp://127.0.0.1:1");
-    let ran = Ran::of(command.output().unwrap()).expect(0);
+    let ran = Ran::run(&mut command).expect(0);
     assert_eq!(ran.stdout, "Nothing is found.\n");
 }

@@ -23,9 +23,12 @@ async fn status_says_why_a_handler_is_unavailable_until_it_is_back() {
     let (place, hatchery) = (Place::new(&declared), declared.connect().await);
     let is_away = Arc::new(AtomicBool::new(true));
     let service = Arc::clone(&is_away);
-    let worker = Working::start(&hatchery, "mail", move |_| match service.load(Ordering::SeqCst) {
-        true => Outcome::unavailable("mail.internal:587: connection refused"),
-        false => Outcome::Done,
+    let worker = Working::start(&hatchery, "mail", move |_| {
+        if service.load(Ordering::SeqCst) {
+            Outcome::unavailable("mail.internal:587: connection refused")
+        } else {
+            Outcome::Done
+        }
     });
     publish_all(&hatchery, (0..20).map(|n| NewEvent::new("mail", n.to_string())).collect()).await;
     let named = eventually("status names it", async || {

@@ -6,7 +6,10 @@ use assert_cmd::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::broker::{PASSWORD, PATIENCE, VirtualHost};
+use super::{
+    answers::CommandLine,
+    broker::{PASSWORD, PATIENCE, VirtualHost},
+};
 
 /// A folder with a `topology.yaml`, and the virtual host to apply it to.
 pub(crate) struct Bench {
@@ -58,7 +61,7 @@ impl Bench {
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
-        Ran::of(self.command(arguments).output().unwrap())
+        Ran::run(&mut self.command(arguments))
     }
 
     /// Runs the binary and expects this exit code.
@@ -75,6 +78,14 @@ impl Bench {
 }
 
 impl Ran {
+    /// Runs a command to its end. Fails if its JSON is not as its schema says.
+    #[track_caller]
+    pub(crate) fn run(command: &mut Command) -> Self {
+        let ran = Self::of(command.output().unwrap());
+        CommandLine::new(command.get_program(), command.get_args()).check(&ran.stdout);
+        ran
+    }
+
     #[track_caller]
     pub(crate) fn of(output: Output) -> Self {
         let ran = Self {

@@ -4,7 +4,7 @@ use std::{
     fs,
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
+    process::{ExitStatus, Output, Stdio},
 };
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use super::{
+    answers::CommandLine,
     broker::{PATIENCE, eventually},
     declared::Declared,
 };
@@ -69,8 +70,7 @@ impl<'a> Place<'a> {
     pub(crate) async fn run(&self, command: &mut Command) -> Ended {
         let output =
             tokio::time::timeout(PATIENCE, command.output()).await.expect("the process did not end in time").unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+        Ended::of(&CommandLine::of(command.as_std()), output)
     }
 
     /// Returns a worker on one type that runs a shell script for each event. Its log goes to the file `log`.
@@ -94,6 +94,14 @@ impl<'a> Place<'a> {
 }
 
 impl Ended {
+    /// Fails if the process is `topology`, and its JSON is not as its schema says.
+    fn of(line: &CommandLine, output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let ended = Self { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) };
+        line.check(&ended.stdout);
+        ended
+    }
+
     pub(crate) fn killed(&self) -> bool {
         self.status.signal() == Some(9)
     }
@@ -111,15 +119,18 @@ impl Ended {
 }
 
 /// A process that runs until a test ends it.
-pub(crate) struct Process(Child);
+pub(crate) struct Process {
+    child: Child,
+    line: CommandLine,
+}
 
 impl Process {
     pub(crate) fn spawn(mut command: Command) -> Self {
-        Self(command.spawn().unwrap())
+        Self { line: CommandLine::of(command.as_std()), child: command.spawn().unwrap() }
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.0.id().expect("the process has ended")
+        self.child.id().expect("the process has ended")
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -136,21 +147,19 @@ impl Process {
 
     /// Returns the exit status if the process has ended.
     pub(crate) fn try_ended(&mut self) -> Option<ExitStatus> {
-        self.0.try_wait().unwrap()
+        self.child.try_wait().unwrap()
     }
 
     /// Waits until the process ends.
     pub(crate) async fn ended(mut self) -> Ended {
-        eventually("the process ends", async || self.0.try_wait().unwrap()).await;
-        let output = self.0.wait_with_output().await.unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+        eventually("the process ends", async || self.child.try_wait().unwrap()).await;
+        Ended::of(&self.line, self.child.wait_with_output().await.unwrap())
     }
 
     /// Waits until the process ends, and sends it the signal again and again meanwhile.
     pub(crate) async fn ended_by(mut self, signal: Signal) -> Ended {
         let again = async || {
-            let status = self.0.try_wait().unwrap();
+            let status = self.child.try_wait().unwrap();
             if status.is_none() {
                 self.signal(signal);
             }

@@ -29,7 +29,7 @@ impl Deployment {
     #[track_caller]
     fn run(&self, code: i32, arguments: &[&str]) -> Ran {
         let mut command = self.bench.command(arguments);
-        Ran::of(command.env("REDIS_URL", redis::url()).output().unwrap()).expect(code)
+        Ran::run(command.env("REDIS_URL", redis::url())).expect(code)
     }
 
     fn has_queue(&self, name: &str) -> bool {
@@ -109,7 +109,7 @@ fn a_plan_without_a_redis_url_does_not_connect_to_redis() {
         let deployment = Deployment::new(types);
         deployment.write(rest);
         let mut command = deployment.bench.command(&["plan"]);
-        Ran::of(command.env_remove("REDIS_URL").env_remove("REDIS_URL_FILE").output().unwrap()).expect(0).stderr
+        Ran::run(command.env_remove("REDIS_URL").env_remove("REDIS_URL_FILE")).expect(0).stderr
     };
     let warning = "whether events of `import` wait is unknown";
     let without = planned("{ import: { register: off }, mail: { register: off } }", "{ mail: { register: off } }");
@@ -123,7 +123,7 @@ fn a_plan_without_redis_warns_that_waiting_events_are_unknown() {
     let deployment = Deployment::new("{ import: {}, mail: {} }");
     deployment.write("{ mail: {} }");
     let mut command = deployment.bench.command(&["plan", "--prune", "--detailed-exitcode"]);
-    let planned = Ran::of(command.env("REDIS_URL", "redis://127.0.0.1:1").output().unwrap()).expect(3);
+    let planned = Ran::run(command.env("REDIS_URL", "redis://127.0.0.1:1")).expect(3);
     assert!(planned.stderr.contains("whether events of `import` wait is unknown"), "{planned:?}");
     // No type was removed, so the plan needs no Redis.
     deployment.write("{ import: {}, mail: {} }");

@@ -67,7 +67,7 @@ fn run(bench: &Bench, user: &User<'_>, arguments: &[&str]) -> Ran {
         .env("RABBITMQ_MANAGEMENT_URL", user.management())
         .env("REDIS_URL", redis::url());
     let mut command = assert_cmd::Command::from_std(process);
-    Ran::of(command.timeout(4 * PATIENCE).output().unwrap())
+    Ran::run(command.timeout(4 * PATIENCE))
 }
 
 fn apply(bench: &Bench, rights: &Rights) -> Ran {

@@ -13,7 +13,7 @@ use crate::support::cli::Ran;
 /// Runs the binary in this folder, without the address of a broker.
 #[track_caller]
 pub(super) fn topology(folder: &Path, arguments: &[&str]) -> Ran {
-    Ran::of(command(folder, arguments).output().unwrap())
+    Ran::run(&mut assert_cmd::Command::from_std(command(folder, arguments)))
 }
 
 fn command(folder: &Path, arguments: &[&str]) -> Command {
@@ -28,6 +28,17 @@ fn the_schema_needs_no_file() {
     let schema = topology(folder.path(), &["schema"]).expect(0).json();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(topology(folder.path(), &["schema", "-o", "ndjson"]).expect(0).stdout.lines().count(), 1);
+}
+
+#[test]
+fn the_schema_of_a_command_describes_its_json() {
+    let folder = TempDir::new().unwrap();
+    let title = |arguments: &[&str]| topology(folder.path(), arguments).expect(0).json()["title"].clone();
+    assert_eq!(title(&["schema", "plan"]), "topology plan -o json");
+    assert_eq!(title(&["schema", "dead-letter", "list", "-o", "ndjson"]), "topology dead-letter list -o ndjson");
+    assert_eq!(title(&["schema", "events list"]), "topology events list -o json");
+    let ran = topology(folder.path(), &["schema", "completions"]).expect(2);
+    assert!(ran.stderr.contains("no command `completions` prints JSON; these do: apply, dead-letter"), "{ran:?}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn unwritten(bench: &Bench, arguments: &[&str], input: &str) -> Ran {
 
 fn listed(bench: &Bench) -> Vec<String> {
     let mut command = bench.command(&["events", "list", "-o", "json"]);
-    let list = Ran::of(command.env("REDIS_URL", redis::url()).output().unwrap()).expect(0).json();
+    let list = Ran::run(command.env("REDIS_URL", redis::url())).expect(0).json();
     list["events"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap().to_owned()).collect()
 }
 

@@ -1,8 +1,11 @@
 //! The result of an apply.
 
+use std::time::Duration;
+
 use crate::{
     left_types::LeftTypes,
     observed::Observed,
+    output::GREEN,
     plan::{Address, Plan},
 };
 
@@ -29,8 +32,13 @@ impl Carried {
         Self { plan, observed, moved: 0, removed: 0, left: None, left_types }
     }
 
-    /// Returns a summary of the changes, or `None` if there were none.
-    pub(super) fn summary(&self) -> Option<String> {
+    /// Returns what was done in this time, or `None` if nothing was.
+    pub(super) fn text(&self, elapsed: Duration) -> Option<String> {
+        let seconds = elapsed.as_secs_f64();
+        self.summary().map(|what| format!("{GREEN}Applied{GREEN:#}: {what}, in {seconds:.1} s.\n"))
+    }
+
+    fn summary(&self) -> Option<String> {
         let counts = self.plan.counts();
         let mut parts = vec![format!("{} added, {} changed", counts.add, counts.change)];
         if counts.migrate > 0 {
@@ -81,8 +89,9 @@ pub(super) fn first(left: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Kind;
+    use crate::{golden::screens, plan::Kind};
 
+    /// The golden screens: `tests/apply/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
     fn leftovers_of_one_cause_are_told_together() {
         let told = |name: &str, why: &str| (Address::new(Kind::Queue, name), why.to_owned());
@@ -93,12 +102,8 @@ mod tests {
         ];
         let carried =
             Carried { left: Some(left), ..Carried::nothing(no_plan(), Observed::default(), LeftTypes::default()) };
-        assert_eq!(
-            carried.stays().expect("a note"),
-            "Not removed:\n  queue billing.processor.mail: holds 2 messages, for a worker or a person\n  queue \
-             billing.retry.mail.1s and 1 more:\n    its type is still in use: billing.processor.mail holds 2 messages\n\
-             Prune again later."
-        );
+        screens("apply/not-removed", |_| carried.stays().expect("a note") + "\n");
+        screens("apply/applied", |_| carried.text(Duration::from_millis(2_340)).expect("something was done"));
     }
 
     fn no_plan() -> Plan {

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use backon::{ExponentialBuilder, Retryable as _};
 use indicatif::ProgressBar;
-use serde_json::{Value, json};
 
 use super::{
+    answer::{Answer, Unfinished},
     carried::{Carried, first},
     context::Apply,
 };
@@ -210,18 +210,18 @@ impl Apply {
 
     fn partly(&self, why: &str, left: &[String]) -> anyhow::Error {
         let message = format!("{why}, left: {}. Run it again", first(left));
-        self.ended(&json!({ "applied": false, "left": left }), message)
+        self.ended(Some(left.to_vec()), message)
     }
 
     /// Returns the error for a failure after something may have been written.
     fn unfinished(&self, cause: &dyn std::fmt::Display) -> anyhow::Error {
         let message = format!("{cause}; partly done, and nothing is lost. Run it again with the same flags");
-        self.ended(&json!({ "applied": false }), message)
+        self.ended(None, message)
     }
 
-    fn ended(&self, document: &Value, message: String) -> anyhow::Error {
+    fn ended(&self, left: Option<Vec<String>>, message: String) -> anyhow::Error {
         if !self.output.is_text()
-            && let Err(error) = self.output.json(document)
+            && let Err(error) = self.output.json(&Answer::Unfinished(Unfinished { applied: false, left }))
         {
             return error.into();
         }

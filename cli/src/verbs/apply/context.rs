@@ -7,7 +7,10 @@ use std::{
 
 use hatchery::{Topology, internals::compile::Desired};
 
-use super::carried::Carried;
+use super::{
+    answer::{Answer, NotRemoved, Report},
+    carried::Carried,
+};
 use crate::{
     args::Common,
     asked::Asked,
@@ -15,7 +18,7 @@ use crate::{
     left_types::{self, LeftTypes},
     management::{Management as _, ManagementApi, ManagementError},
     observed::Observed,
-    output::{GREEN, Output},
+    output::Output,
     plan::{Plan, plan},
     plan_document::{Source, document},
     register::{self, Free, Looked},
@@ -67,16 +70,14 @@ impl Apply {
     }
 
     pub(super) fn done(&self, carried: &Carried, started: Instant) -> anyhow::Result<Exit> {
-        let (elapsed, summary) = (started.elapsed(), carried.summary());
-        let told = match &summary {
+        let elapsed = started.elapsed();
+        let text = carried.text(elapsed);
+        let told = match &text {
             _ if !self.output.is_text() => self.report(carried, true, Some(elapsed)),
-            Some(what) => {
-                let seconds = elapsed.as_secs_f64();
-                self.output.print(&format!("{GREEN}Applied{GREEN:#}: {what}, in {seconds:.1} s.\n"))
-            }
+            Some(text) => self.output.print(text),
             None => Ok(()),
         };
-        told.map_err(|error| if summary.is_some() { Ended::untold(error) } else { error.into() })?;
+        told.map_err(|error| if text.is_some() { Ended::untold(error) } else { error.into() })?;
         if let Some(note) = carried.stays() {
             self.output.note(&note);
         }
@@ -88,16 +89,16 @@ impl Apply {
         if self.output.is_text() {
             return Ok(());
         }
-        let mut document = document(&carried.plan, &carried.observed, &self.source, self.asked);
-        carried.left_types.add_to(&mut document, self.asked.prune);
-        document["applied"] = applied.into();
-        document["moved"] = carried.moved.into();
-        document["removed"] = carried.removed.into();
-        let left = carried.left.iter().flatten();
-        let left =
-            left.map(|(address, why)| serde_json::json!({ "kind": address.kind, "name": address.name, "why": why }));
-        document["not_removed"] = left.collect();
-        document["elapsed_ms"] = elapsed.map(|elapsed| elapsed.as_millis().try_into().unwrap_or(u64::MAX)).into();
-        self.output.json(&document)
+        let Carried { plan, observed, moved, removed, left, left_types } = carried;
+        let not_removed = left.iter().flatten();
+        let not_removed = not_removed.map(|(address, why)| NotRemoved { address: address.clone(), why: why.clone() });
+        self.output.json(&Answer::Ended(Box::new(Report {
+            plan: document(plan, observed, &self.source, left_types, self.asked),
+            applied,
+            moved: *moved,
+            removed: *removed,
+            not_removed: not_removed.collect(),
+            elapsed_ms: elapsed.map(|elapsed| elapsed.as_millis().try_into().unwrap_or(u64::MAX)),
+        })))
     }
 }

@@ -1,5 +1,6 @@
 //! `topology apply`: changes the broker so that it matches the file.
 
+mod answer;
 mod carried;
 mod carry_out;
 mod context;
@@ -11,6 +12,7 @@ use std::{
 
 use hatchery::internals::{compile::compile, ttl};
 
+pub(crate) use self::answer::Answer;
 use self::{carried::Carried, context::Apply};
 use crate::{
     args::{Common, UsageError, parse_patience},

@@ -1,18 +1,20 @@
 //! `topology dead-letter list`: shows why letters are there, grouped by the reason, or one by one.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use hatchery::internals::operate::{DeadLetters, Group, Groups, Letter, LetterQueue, Standing};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{
     connected::{explained, patiently, warn, with_letters},
-    view::{cut, letters, time, view},
+    view::{LetterView, cut, letters, time, view},
     which::Filters,
 };
 use crate::{
     args::Common,
     exit::Exit,
+    folded::sentence,
     output::{DIM, Format, Output},
 };
 use hatchery::internals::time::millis_text;
@@ -46,6 +48,84 @@ pub(super) struct Args {
     limit: u32,
 }
 
+/// The answer of `topology dead-letter list`, with `--events` or without.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    Groups(GroupsView),
+    Events(LettersView),
+}
+
+/// A line with `-o ndjson`, with `--events` or without.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Line {
+    Group(GroupView),
+    Event(LetterView),
+}
+
+/// The letters by the reason of their failure.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct GroupsView {
+    /// The queues that were read.
+    queues: Vec<QueueView>,
+    /// The number of letters.
+    found: u64,
+    /// How many of them are obsolete; `null` if Redis does not tell.
+    obsolete: Option<u64>,
+    /// The reasons, the most frequent first.
+    groups: Vec<GroupView>,
+}
+
+/// The letters one by one.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct LettersView {
+    /// The queues that were read.
+    queues: Vec<QueueView>,
+    /// The number of letters.
+    found: u64,
+    /// The first letters.
+    events: Vec<LetterView>,
+    /// Whether there are more letters than these.
+    more: bool,
+}
+
+/// A queue that was read.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct QueueView {
+    /// Its name.
+    queue: String,
+    /// The number of letters that were read.
+    letters: u64,
+    /// The number of letters that another consumer holds.
+    held_by_others: u64,
+    /// The number of its consumers.
+    consumers: u32,
+}
+
+/// Letters whose events failed for the same reason.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct GroupView {
+    /// The reason.
+    failure: String,
+    /// The number of letters.
+    count: u64,
+    /// How many of them are obsolete.
+    obsolete: u64,
+    /// The time of the earliest failure.
+    first_failed_at: Option<String>,
+    /// The time of the latest failure.
+    failed_at: Option<String>,
+    /// The types of the letters.
+    types: BTreeSet<String>,
+    /// The id of one of them.
+    example: Option<String>,
+}
+
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     with_letters(common, &args.filters, output, async |letters, queues| list(letters, queues, args, output).await).await
 }
@@ -53,7 +133,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Output) -> anyhow::Result<Exit> {
     let mut list =
         List { args, output, groups: Groups::default(), events: Vec::new(), found: 0, obsolete: 0, unwritten: None };
-    let (mut unknown, mut read): (Option<String>, Vec<Value>) = (None, Vec::new());
+    let (mut unknown, mut read): (Option<String>, Vec<QueueView>) = (None, Vec::new());
     let spinner = output.spinner();
     for queue in queues {
         let each = |letter: Letter, standing: Standing| {
@@ -66,16 +146,15 @@ async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
         let seen = seen.map_err(|error| explained(error, queue))?;
         warn(&seen, queue, output);
         let held = seen.ready.saturating_sub(seen.read);
-        read.push(json!({
-            "queue": queue.name, "letters": seen.read, "held_by_others": held, "consumers": seen.consumers,
-        }));
+        let (queue, letters) = (queue.name.clone(), seen.read);
+        read.push(QueueView { queue, letters, held_by_others: held, consumers: seen.consumers });
         unknown = unknown.or_else(|| seen.unknown.map(|error| error.to_string()));
     }
     spinner.finish_and_clear();
     if let Some(error) = &unknown {
         output.warn(&format!("{error}. Which letters are obsolete is not known"));
     }
-    list.end(&read, unknown.is_none())
+    list.end(read, unknown.is_none())
 }
 
 /// The content of the list.
@@ -84,7 +163,7 @@ struct List<'a> {
     output: Output,
     groups: Groups,
     /// The first letters, as the format shows them.
-    events: Vec<Value>,
+    events: Vec<LetterView>,
     found: u64,
     obsolete: u64,
     unwritten: Option<std::io::Error>,
@@ -98,52 +177,55 @@ impl List<'_> {
             self.groups.add(letter, standing);
         } else if self.output.format == Format::Ndjson {
             if self.unwritten.is_none() {
-                self.unwritten = self.output.json(&view(letter, standing, queue)).err();
+                self.unwritten = self.output.json(&Line::Event(view(letter, standing, queue))).err();
             }
         } else if self.events.len() < usize::try_from(self.args.limit).unwrap_or(usize::MAX) {
             self.events.push(view(letter, standing, queue));
         }
     }
 
-    fn end(self, queues: &[Value], is_known: bool) -> anyhow::Result<Exit> {
+    fn end(self, queues: Vec<QueueView>, is_known: bool) -> anyhow::Result<Exit> {
         let Self { args, output, groups, events, found, obsolete, unwritten } = self;
         if let Some(error) = unwritten {
             return Err(error.into());
         }
         let groups = groups.largest_first();
         match output.format {
-            Format::Ndjson => groups.iter().try_for_each(|group| output.json(&group_view(group)))?,
+            Format::Ndjson => groups.iter().try_for_each(|group| output.json(&Line::Group(group_view(group))))?,
             Format::Json if args.events => {
                 let more = found > u64::try_from(events.len())?;
-                output.json(&json!({ "queues": queues, "found": found, "events": events, "more": more }))?;
+                output.json(&Answer::Events(LettersView { queues, found, events, more }))?;
             }
             Format::Json => {
-                let groups: Vec<Value> = groups.iter().map(group_view).collect();
+                let groups = groups.iter().map(group_view).collect();
                 let obsolete = is_known.then_some(obsolete);
-                output.json(&json!({ "queues": queues, "found": found, "obsolete": obsolete, "groups": groups }))?;
+                output.json(&Answer::Groups(GroupsView { queues, found, obsolete, groups }))?;
             }
-            Format::Text if found == 0 => output.print("No letters are found.\n")?,
-            Format::Text => {
-                let width = Output::columns();
-                let body = if args.events { event_lines(&events, width) } else { group_lines(&groups, width) };
-                let sum = sum(found, groups.len(), obsolete, events.len());
-                output.print(&format!("{body}{sum}"))?;
-            }
+            Format::Text => output.print(&screen(&groups, &events, found, obsolete, Output::columns()))?,
         }
         Ok(Exit::Done)
     }
 }
 
-fn group_view(group: &Group) -> Value {
-    json!({
-        "failure": group.reason,
-        "count": group.count,
-        "obsolete": group.obsolete,
-        "first_failed_at": group.first.map(millis_text),
-        "failed_at": group.last.map(millis_text),
-        "types": group.types,
-        "example": group.example,
-    })
+/// Returns the list of groups, or of letters if there are no groups.
+pub(super) fn screen(groups: &[Group], events: &[LetterView], found: u64, obsolete: u64, columns: usize) -> String {
+    if found == 0 {
+        return "No letters are found.\n".to_owned();
+    }
+    let body = if groups.is_empty() { event_lines(events, columns) } else { group_lines(groups, columns) };
+    format!("{body}{}", sum(found, groups.len(), obsolete, events.len(), columns))
+}
+
+fn group_view(group: &Group) -> GroupView {
+    GroupView {
+        failure: group.reason.clone(),
+        count: group.count,
+        obsolete: group.obsolete,
+        first_failed_at: group.first.map(millis_text),
+        failed_at: group.last.map(millis_text),
+        types: group.types.clone(),
+        example: group.example.clone(),
+    }
 }
 
 /// Returns two lines for each group: the count and the reason, and below them what helps to find the letters.
@@ -166,18 +248,15 @@ fn group_lines(groups: &[Group], width: usize) -> String {
 }
 
 /// Returns two lines for each letter, because the id alone takes half a line.
-fn event_lines(events: &[Value], width: usize) -> String {
+fn event_lines(events: &[LetterView], width: usize) -> String {
     let mut text = String::new();
     for event in events {
-        let said = |name: &str| event[name].as_str().unwrap_or("-").to_owned();
-        let failed = said("failed_at");
-        let reference = event["reference"].as_str().map(|reference| format!("  {reference}")).unwrap_or_default();
-        let head = format!("{}  {}  {failed}{reference}", said("id"), said("type"));
-        let state = said("state");
-        let why = if matches!(state.as_str(), "obsolete" | "unreadable") {
-            format!("{state}: {}; {}", said("why"), said("failure"))
-        } else {
-            format!("attempts {}: {}", event["attempts"], said("failure"))
+        let said = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let reference = event.reference.as_ref().map(|reference| format!("  {reference}")).unwrap_or_default();
+        let head = format!("{}  {}  {}{reference}", said(&event.id), event.event_type, said(&event.failed_at));
+        let why = match &event.why {
+            Some(why) => format!("{}: {why}; {}", event.state, event.failure),
+            None => format!("attempts {}: {}", event.attempts, event.failure),
         };
         let _ = writeln!(text, "{}", cut(&head, width));
         let _ = writeln!(text, "    {DIM}{}{DIM:#}", cut(&why, width.saturating_sub(4)));
@@ -185,7 +264,7 @@ fn event_lines(events: &[Value], width: usize) -> String {
     text
 }
 
-fn sum(found: u64, groups: usize, obsolete: u64, shown: usize) -> String {
+fn sum(found: u64, groups: usize, obsolete: u64, shown: usize, columns: usize) -> String {
     let mut text = match (groups, shown) {
         (0, shown) if u64::try_from(shown).is_ok_and(|shown| shown < found) => {
             format!("{}, of which {shown} are shown. --limit N shows more.\n", letters(found))
@@ -196,11 +275,11 @@ fn sum(found: u64, groups: usize, obsolete: u64, shown: usize) -> String {
     };
     if obsolete > 0 {
         let are = if obsolete == 1 { "1 letter is".to_owned() } else { format!("{obsolete} letters are") };
-        let _ = writeln!(
-            text,
-            "{are} obsolete: the event has run, was cancelled or was replaced since.\n\
-             `topology dead-letter discard --obsolete` clears them."
+        let obsolete = format!(
+            "{are} obsolete: the event has run, was cancelled or was replaced since. `topology dead-letter discard \
+             --obsolete` clears them."
         );
+        text += &sentence(&obsolete, columns);
     }
     text
 }

@@ -7,10 +7,18 @@ mod list;
 mod replay;
 mod report;
 mod show;
+#[cfg(test)]
+mod tests;
 mod view;
 mod which;
 
 use clap::Subcommand;
+
+pub(crate) use self::{
+    list::{Answer as List, Line as ListLine},
+    report::Answer as Swept,
+    show::{Answer as Show, Whole},
+};
 
 use crate::{args::Common, exit::Exit, output::Output};
 

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use hatchery::internals::operate::{
     Bounds, DeadLetters, Group, Groups, Letter, LetterQueue, Patience, Selection, Standing, Sweep, Swept, Tally,
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{
     connected::{explained, patiently, warn},
@@ -14,6 +15,7 @@ use super::{
 };
 use crate::{
     exit::{Ended, Exit},
+    folded::sentence,
     output::{Format, Output},
     stop::Stop,
 };
@@ -27,6 +29,53 @@ pub(super) struct Verb {
     pub(super) done: &'static str,
     /// Whether letters that are obsolete or no events are left.
     pub(super) leaves: bool,
+}
+
+/// The answer of `topology dead-letter replay` and `discard`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The command: `replay` or `discard`.
+    verb: &'static str,
+    /// Whether nothing was changed.
+    dry_run: bool,
+    /// The letters of all queues.
+    letters: Counts,
+    /// The letters of each queue; absent in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queues: Option<BTreeMap<String, Counts>>,
+}
+
+/// The number of letters by what has become of them.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Counts {
+    /// Letters that were in the queue.
+    ready: u64,
+    /// Letters that were replayed or discarded; absent in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<u64>,
+    /// Letters that would be replayed or discarded; only in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_be_done: Option<u64>,
+    /// Letters that stay because they are obsolete.
+    obsolete: u64,
+    /// Letters that stay because they are no events.
+    unreadable: u64,
+    /// Letters that stay because they were not selected.
+    not_selected: u64,
+}
+
+impl Counts {
+    /// Returns the numbers of letters that stay.
+    const fn left(tally: Tally) -> Self {
+        let Tally { ready, done: _, obsolete, unreadable, others } = tally;
+        Self { ready, done: None, would_be_done: None, obsolete, unreadable, not_selected: others }
+    }
+
+    const fn done(tally: Tally) -> Self {
+        Self { done: Some(tally.done), ..Self::left(tally) }
+    }
 }
 
 /// Shows what the verb would do, and changes nothing.
@@ -67,18 +116,23 @@ pub(super) async fn dry_run(
     }
     spinner.finish_and_clear();
     if !output.is_text() {
-        output.json(&json!({ "verb": verb.name, "dry_run": true, "letters": counts(tally, "would_be_done") }))?;
+        let letters = Counts { would_be_done: Some(tally.done), ..Counts::left(tally) };
+        output.json(&Answer { verb: verb.name, dry_run: true, letters, queues: None })?;
         return Ok(Exit::Done);
     }
-    let mut text = String::new();
-    for Group { reason, count, .. } in groups.largest_first() {
-        let reason = super::view::cut(&reason, Output::columns().saturating_sub(10));
-        let _ = writeln!(text, "{count:>8}  {reason}");
-    }
-    let _ = write!(text, "{}", left(tally));
-    let _ = writeln!(text, "Dry run: would {} {}. --yes does it.", verb.name, letters(tally.done));
-    output.print(&text)?;
+    output.print(&dry_run_text(&groups.largest_first(), tally, verb, Output::columns()))?;
     Ok(Exit::Done)
+}
+
+/// Returns the screen of a dry run.
+pub(super) fn dry_run_text(groups: &[Group], tally: Tally, verb: Verb, columns: usize) -> String {
+    let mut text = String::new();
+    for Group { reason, count, .. } in groups {
+        let _ = writeln!(text, "{count:>8}  {}", super::view::cut(reason, columns.saturating_sub(10)));
+    }
+    let _ = write!(text, "{}", left(tally, columns));
+    let _ = writeln!(text, "Dry run: would {} {}. --yes does it.", verb.name, letters(tally.done));
+    text
 }
 
 /// Acts on one queue after the other, and reports.
@@ -109,14 +163,14 @@ pub(super) async fn sweep(
             break;
         };
         add(&mut sum, tally);
-        by_queue.insert(queue.name.as_str(), counts(tally, "done"));
+        by_queue.insert(queue.name.clone(), Counts::done(tally));
         end = error.map_or(Ok(interrupted), |error| Err(explained(error, queue)));
         if !matches!(end, Ok(false)) {
             break;
         }
     }
     bar.finish_and_clear();
-    let told = || tell(sum, &by_queue, verb, output);
+    let told = || tell(sum, by_queue, verb, output);
     match end {
         Ok(false) => told().map_err(Ended::untold).map(|()| Exit::Done),
         Ok(true) => {
@@ -142,41 +196,40 @@ fn add(sum: &mut Tally, tally: Tally) {
     sum.others += tally.others;
 }
 
-fn tell(sum: Tally, by_queue: &BTreeMap<&str, Value>, verb: Verb, output: Output) -> anyhow::Result<()> {
+fn tell(sum: Tally, by_queue: BTreeMap<String, Counts>, verb: Verb, output: Output) -> anyhow::Result<()> {
     match output.format {
-        Format::Text => {
-            let (first, rest) = verb.done.split_at(1);
-            output.print(&format!("{}{}{rest}: {}.\n", left(sum), first.to_uppercase(), letters(sum.done)))?;
+        Format::Text => output.print(&text(sum, verb, Output::columns()))?,
+        Format::Json | Format::Ndjson => {
+            let (letters, queues) = (Counts::done(sum), Some(by_queue));
+            output.json(&Answer { verb: verb.name, dry_run: false, letters, queues })?;
         }
-        Format::Json | Format::Ndjson => output.json(&json!({
-            "verb": verb.name, "dry_run": false, "letters": counts(sum, "done"), "queues": by_queue,
-        }))?,
     }
     Ok(())
 }
 
-fn counts(tally: Tally, done: &str) -> Value {
-    let Tally { ready, done: count, obsolete, unreadable, others } = tally;
-    json!({ "ready": ready, done: count, "obsolete": obsolete, "unreadable": unreadable, "not_selected": others })
+/// Returns the screen at the end.
+pub(super) fn text(sum: Tally, verb: Verb, columns: usize) -> String {
+    let (first, rest) = verb.done.split_at(1);
+    format!("{}{}{rest}: {}.\n", left(sum, columns), first.to_uppercase(), letters(sum.done))
 }
 
-/// Returns a line for each kind of letters that are left although they were selected.
-fn left(tally: Tally) -> String {
+/// Returns a sentence for each kind of letters that are left although they were selected.
+fn left(tally: Tally, columns: usize) -> String {
     let mut text = String::new();
     if tally.obsolete > 0 {
-        let _ = writeln!(
-            text,
-            "Left: {}, obsolete. The event has run, was cancelled or was replaced since;\n`topology dead-letter discard \
+        let obsolete = format!(
+            "Left: {}, obsolete. The event has run, was cancelled or was replaced since; `topology dead-letter discard \
              --obsolete` clears them.",
             letters(tally.obsolete)
         );
+        text += &sentence(&obsolete, columns);
     }
     if tally.unreadable > 0 {
-        let _ = writeln!(
-            text,
-            "Left: {}, not events that can be published. `topology dead-letter list\n--events` says why.",
+        let unreadable = format!(
+            "Left: {}, not events that can be published. `topology dead-letter list --events` says why.",
             letters(tally.unreadable)
         );
+        text += &sentence(&unreadable, columns);
     }
     text
 }

@@ -7,21 +7,30 @@ use hatchery::internals::{
     operate::{DeadLetters, Letter, LetterQueue, Standing},
     words::plain,
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::{
     connected::{explained, patiently, warn, with_letters},
-    view::{headers, time, view},
+    view::{LetterView, headers, time, view},
     which::Filters,
 };
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
+    folded::folded,
     output::{Format, Output},
 };
 
 /// Letters that are shown at most.
 const MOST: usize = 20;
+
+/// The columns before the values of a letter.
+const NAMES: usize = 16;
+
+/// The least width of the screen, even of a narrower terminal.
+const LEAST: usize = 60;
 
 /// Show all of a letter: fields, headers, payload
 #[derive(clap::Args)]
@@ -44,6 +53,38 @@ pub(super) struct Args {
     /// Show at most this many bytes of the payload
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     payload_limit: usize,
+}
+
+/// The answer of `topology dead-letter show`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The number of letters.
+    found: usize,
+    /// The first letters.
+    letters: Vec<Whole>,
+}
+
+/// A letter with its headers and payload.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Whole {
+    #[serde(flatten)]
+    letter: LetterView,
+    /// The content type of the payload.
+    content_type: Option<String>,
+    /// The id that is passed on to handlers.
+    correlation_id: Option<String>,
+    /// The headers. Bytes that are no text are in base64.
+    headers: Map<String, Value>,
+    /// The payload, if it is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+    /// The payload in base64, if it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    /// Whether the payload has more bytes than are shown.
+    payload_cut: bool,
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -74,13 +115,15 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     if shown.is_empty() {
         return Err(Ended::new(Exit::Error, "there is no such letter").into());
     }
-    let views: Vec<Value> =
-        shown.iter().map(|(letter, standing, queue)| whole(letter, standing, queue, args)).collect();
+    let letters: Vec<Whole> =
+        shown.iter().map(|(letter, standing, queue)| whole(letter, standing, queue, args.payload_limit)).collect();
     match output.format {
-        Format::Json => output.json(&json!({ "found": found, "letters": views }))?,
-        Format::Ndjson => views.iter().try_for_each(|view| output.json(view))?,
+        Format::Json => output.json(&Answer { found, letters })?,
+        Format::Ndjson => letters.iter().try_for_each(|letter| output.json(letter))?,
         Format::Text => {
-            let texts = shown.iter().map(|(letter, standing, queue)| text(letter, standing, queue, args));
+            let texts = shown
+                .iter()
+                .map(|(letter, standing, queue)| text(letter, standing, queue, args.payload_limit, Output::columns()));
             output.print(&texts.collect::<Vec<_>>().join("\n"))?;
         }
     }
@@ -91,23 +134,23 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
 }
 
 /// Returns a letter with its headers and payload as JSON.
-fn whole(letter: &Letter, standing: &Standing, queue: &LetterQueue, args: &Args) -> Value {
-    let (mut view, properties) = (view(letter, standing, queue), &letter.message.properties);
-    view["content_type"] = properties.content_type.clone().into();
-    view["correlation_id"] = properties.correlation_id.clone().into();
-    view["headers"] = headers(&properties.headers);
-    let body = bounded(letter, args);
-    match std::str::from_utf8(body) {
-        Ok(text) => view["payload"] = text.into(),
-        Err(_) => view["payload_base64"] = BASE64_STANDARD.encode(body).into(),
+fn whole(letter: &Letter, standing: &Standing, queue: &LetterQueue, limit: usize) -> Whole {
+    let (properties, body) = (&letter.message.properties, bounded(letter, limit));
+    let text = std::str::from_utf8(body).ok();
+    Whole {
+        letter: view(letter, standing, queue),
+        content_type: properties.content_type.clone(),
+        correlation_id: properties.correlation_id.clone(),
+        headers: headers(&properties.headers),
+        payload: text.map(str::to_owned),
+        payload_base64: text.is_none().then(|| BASE64_STANDARD.encode(body)),
+        payload_cut: body.len() < letter.message.body.len(),
     }
-    view["payload_cut"] = (body.len() < letter.message.body.len()).into();
-    view
 }
 
-fn bounded<'a>(letter: &'a Letter, args: &Args) -> &'a [u8] {
+fn bounded(letter: &Letter, limit: usize) -> &[u8] {
     let body = &letter.message.body;
-    let cut = &body[..body.len().min(args.payload_limit)];
+    let cut = &body[..body.len().min(limit)];
     // A text is cut between two characters.
     match std::str::from_utf8(cut) {
         Err(error) if error.error_len().is_none() && cut.len() < body.len() => &cut[..error.valid_up_to()],
@@ -115,11 +158,15 @@ fn bounded<'a>(letter: &'a Letter, args: &Args) -> &'a [u8] {
     }
 }
 
-fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, args: &Args) -> String {
+/// Returns the screen of a letter, with at most this many bytes of its payload.
+pub(super) fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, limit: usize, columns: usize) -> String {
     let properties = &letter.message.properties;
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
-        let _ = writeln!(text, "{name:<15} {}", plain(value));
+        for (n, part) in folded(&plain(value), columns.max(LEAST) - NAMES).iter().enumerate() {
+            let name = if n == 0 { name } else { "" };
+            let _ = writeln!(text, "{name:<15} {part}");
+        }
     };
     line("id", letter.id().unwrap_or("-"));
     line("type", letter.event_type());
@@ -134,13 +181,11 @@ fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, args: &Args) 
     line("routing key", &letter.message.routing_key);
     line("content type", properties.content_type.as_deref().unwrap_or("-"));
     line("correlation id", properties.correlation_id.as_deref().unwrap_or("-"));
-    if let Value::Object(headers) = headers(&properties.headers) {
-        for (name, value) in headers {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let _ = writeln!(text, "header {}: {}", plain(&name), plain(&value));
-        }
+    for (name, value) in headers(&properties.headers) {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let _ = writeln!(text, "header {}: {}", plain(&name), plain(&value));
     }
-    let (body, size) = (bounded(letter, args), letter.message.body.len());
+    let (body, size) = (bounded(letter, limit), letter.message.body.len());
     let cut = if body.len() < size { format!(", the first {} are shown", body.len()) } else { String::new() };
     let _ = writeln!(text, "payload, {size} bytes{cut}:");
     match std::str::from_utf8(body) {

@@ -10,36 +10,73 @@ use hatchery::internals::{
     words::plain,
 };
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+/// A letter, without its headers and payload.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct LetterView {
+    /// The queue that it is in.
+    pub(super) queue: String,
+    /// The type of the event.
+    #[serde(rename = "type")]
+    pub(super) event_type: String,
+    /// The id of the event.
+    pub(super) id: Option<String>,
+    /// The reference of the event.
+    pub(super) reference: Option<String>,
+    /// `open`, `obsolete`, `unreadable`, `unregistered` or `unknown`.
+    pub(super) state: &'static str,
+    /// Why it is obsolete or unreadable.
+    pub(super) why: Option<String>,
+    /// Why the event was given up, in words.
+    pub(super) failure: String,
+    /// The header `reason`.
+    pub(super) reason: Option<String>,
+    /// When the event failed first.
+    pub(super) first_failed_at: Option<String>,
+    /// When the event failed last.
+    pub(super) failed_at: Option<String>,
+    /// Failed attempts.
+    pub(super) attempts: i64,
+    /// How often it was replayed.
+    pub(super) replays: i64,
+    /// The routing key of the message.
+    pub(super) routing_key: String,
+    /// The size of the payload in bytes.
+    pub(super) size: usize,
+}
+
 /// Returns a letter as JSON, without its headers and payload.
-pub(super) fn view(letter: &Letter, standing: &Standing, queue: &LetterQueue) -> Value {
+pub(super) fn view(letter: &Letter, standing: &Standing, queue: &LetterQueue) -> LetterView {
     let why = match standing {
-        Standing::Obsolete(why) | Standing::Unreadable(why) => Some(why),
+        Standing::Obsolete(why) | Standing::Unreadable(why) => Some(why.clone()),
         _ => None,
     };
-    json!({
-        "queue": queue.name,
-        "type": letter.event_type(),
-        "id": letter.id(),
-        "reference": letter.reference(),
-        "state": standing.word(),
-        "why": why,
-        "failure": letter.cause(),
-        "reason": letter.reason(),
-        "first_failed_at": letter.first_failed_at().map(millis_text),
-        "failed_at": letter.failed_at().map(millis_text),
-        "attempts": letter.attempts(),
-        "replays": letter.replays(),
-        "routing_key": letter.message.routing_key,
-        "size": letter.message.body.len(),
-    })
+    LetterView {
+        queue: queue.name.clone(),
+        event_type: letter.event_type().to_owned(),
+        id: letter.id().map(str::to_owned),
+        reference: letter.reference().map(str::to_owned),
+        state: standing.word(),
+        why,
+        failure: letter.cause(),
+        reason: letter.reason().map(str::to_owned),
+        first_failed_at: letter.first_failed_at().map(millis_text),
+        failed_at: letter.failed_at().map(millis_text),
+        attempts: letter.attempts(),
+        replays: letter.replays(),
+        routing_key: letter.message.routing_key.clone(),
+        size: letter.message.body.len(),
+    }
 }
 
 /// Returns headers as JSON. Bytes that are no text are in base64.
-pub(super) fn headers(headers: &Headers) -> Value {
-    headers.iter().map(|(name, value)| (name.clone(), header(value))).collect::<serde_json::Map<_, _>>().into()
+pub(super) fn headers(headers: &Headers) -> Map<String, Value> {
+    headers.iter().map(|(name, value)| (name.clone(), header(value))).collect()
 }
 
 fn header(value: &Amqp) -> Value {
@@ -53,7 +90,7 @@ fn header(value: &Amqp) -> Value {
             None => json!(seconds),
         },
         Amqp::Array(values) => values.iter().map(header).collect(),
-        Amqp::Table(table) => headers(table),
+        Amqp::Table(table) => headers(table).into(),
         Amqp::Bytes(bytes) => json!(BASE64_STANDARD.encode(bytes)),
         Amqp::Text(bytes) => match value.as_str() {
             Some(text) => json!(text),
@@ -106,7 +143,7 @@ mod tests {
             "array": [null, { "k": -1 }], "bytes": "AJ8=", "decimal": "314e-2", "text": "why",
             "time": "2026-05-28T20:26:40.000Z",
         });
-        assert_eq!(headers(&all), expected);
+        assert_eq!(Value::from(headers(&all)), expected);
     }
 
     #[test]

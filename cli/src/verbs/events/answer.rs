@@ -7,35 +7,99 @@ use hatchery::{
     internals::{register::DedupSlot, time::millis_text},
 };
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::output::{Format, Output};
 
-/// Returns an event as JSON. Times have milliseconds, as on the wire.
-pub(super) fn view(event: &EventInfo) -> Value {
-    json!({
-        "type": event.event_type.as_str(),
-        "reference": event.reference.as_ref().map(ToString::to_string),
-        "id": event.id,
-        "slot": event.slot.to_string(),
-        "state": event.state.as_str(),
-        "running": event.running,
-        "due": event.due.map(millis_text),
-        "attempts": event.attempts,
-        "reason": event.reason,
-        "error": event.error(),
-        "version": event.copy.as_ref().map(|copy| copy.version).filter(|version| *version > 0),
-        "generation": event.copy.as_ref().map(|copy| copy.generation),
-    })
+/// An event.
+#[derive(Clone, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct EventView {
+    /// Its type.
+    #[serde(rename = "type")]
+    event_type: String,
+    /// The object that it is about.
+    reference: Option<String>,
+    /// Its id; `null` if the register has forgotten it.
+    id: Option<String>,
+    /// The slot in which it competes with other events of its reference; `null` if the register has none.
+    slot: Option<String>,
+    /// `waiting`, `running`, `retry`, `dead-letter`, `handled` or `cancelled`; `null` if the register has no slot.
+    state: Option<&'static str>,
+    /// Whether the event or one that it replaces runs.
+    running: bool,
+    /// When it is due.
+    due: Option<String>,
+    /// Failed attempts so far; `null` for an event that was cancelled by name.
+    attempts: Option<u32>,
+    /// Why it waits, as the register has it.
+    reason: Option<String>,
+    /// The error of its last attempt.
+    error: Option<String>,
+    /// The version of the copy that still has to run, if it competes with others.
+    version: Option<i64>,
+    /// The generation of the copy that still has to run.
+    generation: Option<i64>,
 }
 
-/// Returns a slot that was cancelled by name as JSON. It has the same keys as [`view`], but less is known of it.
+/// An event, and what a command has made of it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Changed {
+    #[serde(flatten)]
+    event: EventView,
+    /// The result in one word; `null` in a dry run, unless the event could not be moved.
+    result: Option<&'static str>,
+    /// Why the event stays as it was.
+    why: Option<String>,
+    /// When it was due before it was moved.
+    was_due: Option<String>,
+}
+
+/// What a command has made of events.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Changes {
+    /// The command: `cancel`, `reschedule` or `run-now`.
+    verb: &'static str,
+    /// Whether nothing was changed.
+    dry_run: bool,
+    /// The number of events.
+    found: u64,
+    /// The number of events by result.
+    results: BTreeMap<&'static str, u64>,
+    /// The first of the events.
+    events: Vec<Changed>,
+    /// Whether there are more events than these.
+    more: bool,
+}
+
+/// Returns an event as JSON. Times have milliseconds, as on the wire.
+pub(super) fn view(event: &EventInfo) -> EventView {
+    EventView {
+        event_type: event.event_type.to_string(),
+        reference: event.reference.as_ref().map(ToString::to_string),
+        id: event.id.clone(),
+        slot: Some(event.slot.to_string()),
+        state: Some(event.state.as_str()),
+        running: event.running,
+        due: event.due.map(millis_text),
+        attempts: Some(event.attempts),
+        reason: event.reason.clone(),
+        error: event.error().map(str::to_owned),
+        version: event.copy.as_ref().map(|copy| copy.version).filter(|version| *version > 0),
+        generation: event.copy.as_ref().map(|copy| copy.generation),
+    }
+}
+
+/// Returns a slot that was cancelled by name as JSON. Less is known of it than of an event that was found.
 pub(super) fn cancelled(
     event_type: &str,
     reference: Option<&str>,
     id: Option<&str>,
     slot: Option<&Cancelled>,
-) -> Value {
+) -> EventView {
     let due = slot.and_then(|slot| match slot.slot {
         DedupSlot::DatedAt(ms) | DedupSlot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).ok(),
         _ => None,
@@ -44,20 +108,20 @@ pub(super) fn cancelled(
         Some(DedupSlot::Event(id)) => Some(id.as_str()),
         _ => id,
     };
-    json!({
-        "type": event_type,
-        "reference": reference,
-        "id": id,
-        "slot": slot.map(|slot| slot.slot.to_string()),
-        "state": slot.map(|slot| if slot.running { "running" } else { "waiting" }),
-        "running": slot.is_some_and(|slot| slot.running),
-        "due": due.map(millis_text),
-        "attempts": null,
-        "reason": null,
-        "error": null,
-        "version": null,
-        "generation": null,
-    })
+    EventView {
+        event_type: event_type.to_owned(),
+        reference: reference.map(str::to_owned),
+        id: id.map(str::to_owned),
+        slot: slot.map(|slot| slot.slot.to_string()),
+        state: slot.map(|slot| if slot.running { "running" } else { "waiting" }),
+        running: slot.is_some_and(|slot| slot.running),
+        due: due.map(millis_text),
+        attempts: None,
+        reason: None,
+        error: None,
+        version: None,
+        generation: None,
+    }
 }
 
 /// How many events of a filter one JSON document holds. There may be millions; `-o ndjson` has a line for each.
@@ -72,7 +136,7 @@ pub(super) struct Answers {
     output: Output,
     found: u64,
     results: BTreeMap<&'static str, u64>,
-    events: Vec<Value>,
+    events: Vec<Changed>,
     /// The error of the first answer that could not be written. It does not stop the verb half-way.
     unwritten: Option<io::Error>,
 }
@@ -95,29 +159,26 @@ impl Answers {
     }
 
     /// Adds the result for one event that was found. With `-o ndjson` writes it at once.
-    pub(super) fn add(&mut self, event: Value, became: Became) {
+    pub(super) fn add(&mut self, event: EventView, became: Became) {
         self.found += 1;
         self.answer(event, became);
     }
 
     /// Adds the result for a name that matched no event, and whose cancel is remembered.
-    pub(super) fn remember(&mut self, name: Value) {
+    pub(super) fn remember(&mut self, name: EventView) {
         self.answer(name, Became { result: Some("remembered"), ..Became::default() });
     }
 
-    fn answer(&mut self, mut event: Value, became: Became) {
+    fn answer(&mut self, event: EventView, became: Became) {
         if let Some(result) = became.result {
             *self.results.entry(result).or_default() += 1;
         }
         if self.output.is_text() {
             return;
         }
-        event["result"] = became.result.into();
-        event["why"] = became.why.into();
-        event["was_due"] = Value::Null;
+        let mut event = Changed { event, result: became.result, why: became.why, was_due: None };
         if let Some(due) = became.due {
-            event["was_due"] = event["due"].take();
-            event["due"] = millis_text(due).into();
+            event.was_due = event.event.due.replace(millis_text(due));
         }
         if self.output.format == Format::Ndjson {
             if let Err(error) = self.output.json(&event) {
@@ -132,14 +193,14 @@ impl Answers {
     pub(super) fn end(self) -> io::Result<()> {
         if self.output.format == Format::Json {
             let more = self.found > u64::try_from(self.events.len()).unwrap_or(u64::MAX);
-            self.output.json(&json!({
-                "verb": self.verb,
-                "dry_run": self.dry_run,
-                "found": self.found,
-                "results": self.results,
-                "events": self.events,
-                "more": more,
-            }))?;
+            self.output.json(&Changes {
+                verb: self.verb,
+                dry_run: self.dry_run,
+                found: self.found,
+                results: self.results,
+                events: self.events,
+                more,
+            })?;
         }
         self.unwritten.map_or(Ok(()), Err)
     }

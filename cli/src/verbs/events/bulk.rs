@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     exit::{Ended, Exit},
+    folded::sentence,
     output::Output,
 };
 
@@ -51,44 +52,60 @@ impl Act {
 pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: Output) -> anyhow::Result<Exit> {
     let mut found = pin!(events.search(filter).try_chunks(TOGETHER));
     let mut answers = Answers::new(act.verb(), true, SHOWN, output);
-    let (mut first, mut count): (Vec<EventInfo>, u64) = (Vec::new(), 0);
-    let mut not_kept: BTreeMap<String, u64> = BTreeMap::new();
+    let mut would = DryRun::default();
     let spinner = output.spinner();
     while let Some(chunk) = found.try_next().await.map_err(|TryChunksError(_, error)| error)? {
         let missing = act.not_kept(events, &chunk).await?;
         for (event, why) in chunk.into_iter().zip(missing) {
-            count += 1;
+            would.found += 1;
             let why = why.map(|why| why.to_string());
             if let Some(why) = why.clone() {
-                *not_kept.entry(why).or_default() += 1;
+                *would.not_kept.entry(why).or_default() += 1;
             }
             answers.add(view(&event), Became { result: why.is_some().then_some("not-kept"), why, due: None });
-            if output.is_text() && first.len() < SHOWN {
-                first.push(event);
+            if output.is_text() && would.first.len() < SHOWN {
+                would.first.push(event);
             }
         }
-        spinner.set_message(format!("{count} found"));
+        spinner.set_message(format!("{} found", would.found));
     }
     spinner.finish_and_clear();
     answers.end()?;
-    if !output.is_text() {
-        return Ok(Exit::Done);
+    if output.is_text() {
+        output.print(&would.text(act, Timestamp::now(), Output::columns()))?;
     }
-    if count == 0 {
-        output.print("Nothing is found.\n")?;
-        return Ok(Exit::Done);
-    }
-    let (verb, left) = (act.verb().replace('-', " "), not_kept.values().sum::<u64>());
-    let more = count - u64::try_from(first.len())?;
-    output.print(&table::table(&first, Timestamp::now(), Output::columns()))?;
-    if more > 0 {
-        output.print(&format!("… and {more} more\n"))?;
-    }
-    for (why, count) in not_kept {
-        output.print(&format!("Not moved: {}; {why}.\n", table::events(count)))?;
-    }
-    output.print(&format!("Dry run: would {verb} {}. --yes does it.\n", table::events(count - left)))?;
     Ok(Exit::Done)
+}
+
+/// What a dry run has found.
+#[derive(Default)]
+pub(super) struct DryRun {
+    /// The first events.
+    pub(super) first: Vec<EventInfo>,
+    /// The number of all events.
+    pub(super) found: u64,
+    /// The number of events that cannot be moved, by the reason.
+    pub(super) not_kept: BTreeMap<String, u64>,
+}
+
+impl DryRun {
+    /// Returns the screen.
+    pub(super) fn text(&self, act: Act, now: Timestamp, columns: usize) -> String {
+        let Self { first, found, not_kept } = self;
+        if *found == 0 {
+            return "Nothing is found.\n".to_owned();
+        }
+        let mut text = table::table(first, now, columns);
+        let more = found.saturating_sub(u64::try_from(first.len()).unwrap_or(u64::MAX));
+        if more > 0 {
+            text += &sentence(&format!("… and {more} more"), columns);
+        }
+        for (why, count) in not_kept {
+            text += &sentence(&format!("Not moved: {}; {why}.", table::events(*count)), columns);
+        }
+        let (verb, left) = (act.verb().replace('-', " "), not_kept.values().sum::<u64>());
+        text + &format!("Dry run: would {verb} {}. --yes does it.\n", table::events(found - left))
+    }
 }
 
 /// Acts on all events, shows the progress, and passes each result to `account`. After a failure, waits for the calls

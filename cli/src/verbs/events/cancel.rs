@@ -12,6 +12,7 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
+    folded::sentence,
     load,
     output::Output,
 };
@@ -108,13 +109,7 @@ async fn named(
         answers.end().map_err(Ended::untold)?;
         return Ok(Exit::Done);
     }
-    let told = match (sum.cancelled, sum.running) {
-        (0, 0) => format!("Nothing of {name} is known to wait. {}", remembered.unwrap_or(BY_ID_ALONE)),
-        (0, running) => format!("Nothing of {name} is known to wait. {}", goes_on(running)),
-        (cancelled, 0) => format!("Cancelled {} of {name}.", table::events(cancelled)),
-        (cancelled, running) => format!("Cancelled {} of {name}. {}", table::events(cancelled), goes_on(running)),
-    };
-    output.print(&format!("{}\n", told.replace("1 event of the event ", "the event "))).map_err(Ended::untold)?;
+    output.print(&sum.text_of(&name, remembered, Output::columns())).map_err(Ended::untold)?;
     Ok(Exit::Done)
 }
 
@@ -125,11 +120,12 @@ fn goes_on(running: u64) -> String {
     }
 }
 
+/// The number of events by what a cancel has found.
 #[derive(Default)]
-struct Sum {
-    cancelled: u64,
-    running: u64,
-    nothing: u64,
+pub(super) struct Sum {
+    pub(super) cancelled: u64,
+    pub(super) running: u64,
+    pub(super) nothing: u64,
 }
 
 impl Sum {
@@ -152,6 +148,11 @@ impl Sum {
     }
 
     fn report(&self, output: Output) -> anyhow::Result<()> {
+        output.print(&self.text(Output::columns())).map_err(Ended::untold)
+    }
+
+    /// Returns the screen for the events of a filter.
+    pub(super) fn text(&self, columns: usize) -> String {
         let Self { cancelled, running, nothing } = self;
         let mut text = format!("Cancelled {}.", table::events(*cancelled));
         if *running > 0 {
@@ -160,6 +161,17 @@ impl Sum {
         if *nothing > 0 {
             text = format!("{text} {nothing} came to their end meanwhile.");
         }
-        output.print(&format!("{text}\n")).map_err(Ended::untold)
+        sentence(&text, columns)
+    }
+
+    /// Returns the screen for the events of this name.
+    pub(super) fn text_of(&self, name: &str, remembered: Option<&str>, columns: usize) -> String {
+        let told = match (self.cancelled, self.running) {
+            (0, 0) => format!("Nothing of {name} is known to wait. {}", remembered.unwrap_or(BY_ID_ALONE)),
+            (0, running) => format!("Nothing of {name} is known to wait. {}", goes_on(running)),
+            (cancelled, 0) => format!("Cancelled {} of {name}.", table::events(cancelled)),
+            (cancelled, running) => format!("Cancelled {} of {name}. {}", table::events(cancelled), goes_on(running)),
+        };
+        sentence(&told.replace("1 event of the event ", "the event "), columns)
     }
 }

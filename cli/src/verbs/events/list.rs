@@ -5,15 +5,22 @@ use std::time::{Duration, Instant};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use hatchery::{EventInfo, Events, EventsError, Topology};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::{answer::view, connected::with_events, table, which::Filters};
+use super::{
+    answer::{EventView, view},
+    connected::with_events,
+    table,
+    which::Filters,
+};
 use crate::{
     args::Common,
     exit::Exit,
+    folded::sentence,
     load,
     output::{Format, Output},
-    verbs::status::{not_listed, note},
+    verbs::status::{Unlisted, not_listed, note},
 };
 
 /// List events that wait, run, are retried or were dead-lettered
@@ -38,6 +45,20 @@ pub(super) struct Args {
     /// The largest number of events to list
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+}
+
+/// The answer of `topology events list`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The events, the next one first.
+    events: Vec<EventView>,
+    /// Whether there are more events than these.
+    more: bool,
+    /// The number of events; `null` if counting took too long.
+    total: Option<usize>,
+    /// Where messages are that have no line in the list; `null` if the broker or Redis does not tell.
+    unlisted: Option<Vec<Unlisted>>,
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -80,20 +101,16 @@ async fn list(
         Format::Text | Format::Json => not_listed(common, topology, &args.filters.types, events).await,
     };
     match output.format {
-        Format::Text if list.is_empty() => output.print("Nothing is found.\n")?,
-        Format::Text => output.print(&table::table(&list, Timestamp::now(), Output::columns()))?,
+        Format::Text => output.print(&screen(&list, unlisted.as_deref(), Timestamp::now(), Output::columns()))?,
         Format::Json => {
             let (more, total) = match total {
                 Total::Exactly(total) => (total > list.len(), Some(total)),
                 Total::MoreThan(_) => (true, None),
             };
-            let events: Vec<Value> = list.iter().map(view).collect();
-            output.json(&json!({ "events": events, "more": more, "total": total, "unlisted": unlisted }))?;
+            let events = list.iter().map(view).collect();
+            output.json(&Answer { events, more, total, unlisted: unlisted.clone() })?;
         }
         Format::Ndjson => {}
-    }
-    if let Some(note) = unlisted.as_deref().and_then(note).filter(|_| output.is_text()) {
-        output.print(&format!("\n{note}\n"))?;
     }
     if output.format != Format::Json {
         match total {
@@ -108,6 +125,15 @@ async fn list(
         }
     }
     Ok(Exit::Done)
+}
+
+/// Returns the list, and below it how many messages it cannot have.
+pub(super) fn screen(list: &[EventInfo], unlisted: Option<&[Unlisted]>, now: Timestamp, columns: usize) -> String {
+    let found = if list.is_empty() { "Nothing is found.\n".to_owned() } else { table::table(list, now, columns) };
+    match unlisted.and_then(note) {
+        Some(note) => format!("{found}\n{}", sentence(&note, columns)),
+        None => found,
+    }
 }
 
 /// Counts the events that follow those shown.

@@ -10,11 +10,16 @@ mod reschedule;
 mod run_now;
 mod show;
 mod table;
+#[cfg(test)]
+mod tests;
 mod which;
 
 use clap::Subcommand;
 
 pub(crate) use self::{
+    answer::{Changed, Changes, EventView},
+    list::Answer as List,
+    show::{Answer as Show, Placed},
     table::{cut, relative},
     which::parse_moment,
 };

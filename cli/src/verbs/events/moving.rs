@@ -16,6 +16,7 @@ use super::{
 use crate::{
     args::Common,
     exit::{Ended, Exit},
+    folded::sentence,
     load,
     output::Output,
 };
@@ -90,7 +91,7 @@ async fn all(
     Ok(sum.exit())
 }
 
-struct Sum {
+pub(super) struct Sum {
     /// The new due time of moved events.
     to: Timestamp,
     done: u64,
@@ -100,12 +101,12 @@ struct Sum {
 }
 
 impl Sum {
-    fn of(act: Act) -> Self {
+    pub(super) fn of(act: Act) -> Self {
         let to = if let Act::Reschedule(to) = act { to } else { Timestamp::now() };
         Self { to, done: 0, running: 0, gone: 0, not_kept: BTreeMap::new() }
     }
 
-    fn add(&mut self, moved: &MoveOutcome) -> Became {
+    pub(super) fn add(&mut self, moved: &MoveOutcome) -> Became {
         let (result, why) = match moved {
             MoveOutcome::Done => {
                 self.done += 1;
@@ -135,6 +136,12 @@ impl Sum {
         if !output.is_text() {
             return Ok(());
         }
+        let text = self.text(words, Output::columns());
+        output.print(&text).map_err(|error| if self.done > 0 { Ended::untold(error) } else { error.into() })
+    }
+
+    /// Returns the screen.
+    pub(super) fn text(&self, words: &Words, columns: usize) -> String {
         let Self { done, running, gone, not_kept, .. } = self;
         let mut text = String::new();
         let left = *running + *gone + not_kept.values().sum::<u64>();
@@ -148,9 +155,9 @@ impl Sum {
             let _ = writeln!(text, "Handled, cancelled or replaced meanwhile: {}.", table::events(*gone));
         }
         for (why, count) in not_kept {
-            let _ = writeln!(text, "Not moved: {}; {why}.", table::events(*count));
+            text += &sentence(&format!("Not moved: {}; {why}.", table::events(*count)), columns);
         }
-        output.print(&text).map_err(|error| if *done > 0 { Ended::untold(error) } else { error.into() })
+        text
     }
 
     /// Returns the exit code. Events that were handled, cancelled or replaced meanwhile do not count as left.

@@ -8,12 +8,19 @@ use hatchery::{
     internals::{reason::failed_at, register::DedupSlot, whereabouts::Whereabouts},
 };
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::{answer::view, connected::with_events, table, which::Filters};
+use super::{
+    answer::{EventView, view},
+    connected::with_events,
+    table,
+    which::Filters,
+};
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
+    folded::folded,
     load,
     output::{Format, Output},
 };
@@ -67,6 +74,24 @@ pub(super) struct Args {
 /// How many types are searched at a time for an event whose type is not given. The calls share one connection.
 const TYPES_AT_A_TIME: usize = 32;
 
+/// The answer of `topology events show`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The events: running ones, waiting ones by due time, and those that have ended.
+    events: Vec<Placed>,
+}
+
+/// An event and where it is.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Placed {
+    #[serde(flatten)]
+    event: EventView,
+    /// The queue in which the event is, or the queues in one of which it is.
+    queues: Vec<String>,
+}
+
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
     let id = args.event.clone().or_else(|| args.id.clone());
@@ -100,9 +125,9 @@ async fn show(
     match output.format {
         Format::Text => {}
         Format::Json => {
-            output.json(&json!({ "events": known.iter().map(|event| with_place(event, topology, now)).collect::<Vec<Value>>() }))?;
+            output.json(&Answer { events: known.iter().map(|event| placed(event, topology, now)).collect() })?;
         }
-        Format::Ndjson => known.iter().try_for_each(|event| output.json(&with_place(event, topology, now)))?,
+        Format::Ndjson => known.iter().try_for_each(|event| output.json(&placed(event, topology, now)))?,
     }
     if known.is_empty() {
         let name = Filters::naming(None, args.reference.clone(), args.event.clone().or_else(|| args.id.clone())).name();
@@ -118,7 +143,7 @@ async fn show(
                 Some(place) => Some(place_text(events, &place).await),
                 None => None,
             };
-            blocks.push(block(event, topology, place.as_deref(), now));
+            blocks.push(block(event, topology, place.as_deref(), now, Output::columns()));
         }
         output.print(&blocks.join("\n"))?;
         let left = known.len() - shown;
@@ -129,9 +154,11 @@ async fn show(
     Ok(Exit::Done)
 }
 
+/// The columns before the values of an event.
+const NAMES: usize = 11;
+
 /// Returns the event as JSON, with the queue in which it is.
-fn with_place(event: &EventInfo, topology: &Topology, now: Timestamp) -> Value {
-    let mut value = view(event);
+fn placed(event: &EventInfo, topology: &Topology, now: Timestamp) -> Placed {
     let queues = match Whereabouts::of(event, topology, now) {
         Some(Whereabouts::Due { queue } | Whereabouts::Running { queue } | Whereabouts::DeadLetter { queue }) => {
             vec![queue]
@@ -139,8 +166,7 @@ fn with_place(event: &EventInfo, topology: &Topology, now: Timestamp) -> Value {
         Some(Whereabouts::Delayed { queues, .. }) => queues,
         Some(Whereabouts::Ended) | None => Vec::new(),
     };
-    value["queues"] = queues.into();
-    value
+    Placed { event: view(event), queues }
 }
 
 /// Returns the place in words. The length of the queue is left out if the broker does not tell it.
@@ -175,7 +201,14 @@ const fn hint(args: &Args) -> &'static str {
     }
 }
 
-fn block(event: &EventInfo, topology: &Topology, place: Option<&str>, now: Timestamp) -> String {
+/// Returns the screen of an event, with its place in words.
+pub(super) fn block(
+    event: &EventInfo,
+    topology: &Topology,
+    place: Option<&str>,
+    now: Timestamp,
+    columns: usize,
+) -> String {
     let style = table::style(event.state);
     let also = match event.state {
         state if !event.running || state == State::Running => "",
@@ -183,6 +216,13 @@ fn block(event: &EventInfo, topology: &Topology, place: Option<&str>, now: Times
         _ => ", and an older one runs",
     };
     let mut text = String::new();
+    let line = |text: &mut String, name: &str, value: &str| {
+        let value = table::cut(value, 1_000);
+        for (n, part) in folded(&value, columns.max(table::LEAST) - NAMES).iter().enumerate() {
+            let name = if n == 0 { name } else { "" };
+            let _ = writeln!(text, "{name:<10} {part}");
+        }
+    };
     line(&mut text, "type", event.event_type.as_str());
     if let Some(reference) = &event.reference {
         line(&mut text, "reference", reference.as_str());
@@ -211,10 +251,6 @@ fn block(event: &EventInfo, topology: &Topology, place: Option<&str>, now: Times
         line(&mut text, "copy", &format!("{version}generation {}", copy.generation));
     }
     text
-}
-
-fn line(text: &mut String, name: &str, value: &str) {
-    let _ = writeln!(text, "{name:<10} {}", table::cut(value, 1_000));
 }
 
 /// Returns how often the event failed, of how often it may, and when it failed last.

@@ -9,11 +9,17 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 use crate::output::{CYAN, DIM, RED, YELLOW};
 
 /// The least width of the table, even in a narrower terminal: a narrower table would be of no use.
-const LEAST: usize = 60;
+pub(super) const LEAST: usize = 60;
 /// The largest width of the type column. There are few types, and people know them by their first letters.
 const TYPE: usize = 12;
+/// From this width on there is room for longer types.
+const WIDE: usize = 120;
 /// The least width of the reason column.
 const REASON: usize = 8;
+/// The width at which a reason can be read. A reference that is longer than an id leaves this to the reasons.
+const READABLE: usize = 30;
+/// The width of an id, which is shown in place of a missing reference.
+const ID: usize = 36;
 /// The spaces between two columns.
 const GAP: u16 = 2;
 
@@ -53,7 +59,11 @@ fn columns(rows: &[Row], width: usize) -> Vec<Column> {
     };
     let many_types = rows.iter().any(|row| row.event_type != rows[0].event_type);
     let (head, widest, cell) = column("TYPE", |row| &row.event_type);
-    let most = if width == usize::MAX { width } else { TYPE };
+    let most = match width {
+        usize::MAX => width,
+        WIDE.. => 2 * TYPE,
+        _ => TYPE,
+    };
     let event_type = many_types.then_some((head, widest.min(most), cell));
     let (head, widest, cell) = column("REFERENCE", |row| &row.name);
     let reference = |room: usize| (head, widest.min(room), cell);
@@ -70,7 +80,10 @@ fn columns(rows: &[Row], width: usize) -> Vec<Column> {
     let all = others(Some(date));
     let needed = widest + if reasons { 2 + REASON } else { 0 };
     let mut columns = if needed <= room(&all) { all } else { others(None) };
-    let reference = reference(room(&columns));
+    let (_, reason, _) = column("REASON", |row| &row.reason);
+    let for_reason = if reasons { 2 + reason.min(READABLE) } else { 0 };
+    let free = room(&columns);
+    let reference = reference(free.saturating_sub(for_reason).max(ID).min(free));
     columns.insert(usize::from(many_types), reference);
     let room = room(&columns);
     if reasons && room >= REASON {
@@ -171,14 +184,11 @@ pub(super) fn events(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hatchery::internals::register::{
-        Note, Stage, Subject,
-        index::{Entry, Shown},
-        state::SlotState,
-    };
+    use hatchery::internals::register::Stage;
     use rstest::rstest;
 
     use super::*;
+    use crate::verbs::events::tests::event;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a time")
@@ -208,19 +218,6 @@ mod tests {
     #[case("e\u{301}tude", 5, "e\u{301}tude")]
     fn a_cell_is_cut(#[case] text: &str, #[case] width: usize, #[case] expected: &str) {
         assert_eq!(cut(text, width), expected);
-    }
-
-    fn event(event_type: &str, reference: Option<&str>, stage: Stage, reason: Option<&str>) -> EventInfo {
-        let id = "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11".to_owned();
-        let subject = Subject {
-            event_type: event_type.parse().expect("a word"),
-            reference: reference.map(|text| text.parse().expect("a reference")),
-            id: id.clone(),
-        };
-        let slot = hatchery::internals::register::DedupSlot::Event(id);
-        let note = Note { stage, attempts: 3, reason: reason.map(str::to_owned) };
-        let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due: at(1_000_003_725), note });
-        EventInfo::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry })
     }
 
     #[test]

@@ -17,6 +17,7 @@ use indicatif::ProgressBar;
 use tokio::io::{AsyncBufRead, BufReader};
 
 use super::{
+    answer::{self, Account, AnsweredLine},
     line,
     lines::{Lines, Numbered},
 };
@@ -204,7 +205,11 @@ impl Report {
                 self.published += 1;
                 self.unversioned += u64::from(published.unversioned);
                 if ndjson {
-                    self.output.json(&serde_json::json!({ "line": number, "id": published.id }))?;
+                    self.output.json(&answer::Line::Batch(AnsweredLine {
+                        line: number,
+                        id: Some(published.id),
+                        error: None,
+                    }))?;
                 }
             }
             Err(why) => {
@@ -222,7 +227,8 @@ impl Report {
     fn refuse(&mut self, number: u64, why: &str) -> anyhow::Result<()> {
         self.refused += 1;
         if self.output.format == Format::Ndjson {
-            self.output.json(&serde_json::json!({ "line": number, "error": why }))?;
+            let line = AnsweredLine { line: number, id: None, error: Some(why.to_owned()) };
+            self.output.json(&answer::Line::Batch(line))?;
         } else {
             self.bar.suspend(|| self.output.note(&format!("line {number}: {}", plain(why))));
         }
@@ -261,14 +267,12 @@ impl Report {
                 self.output.print(&format!("{} published, {} refused\n", self.published, self.refused))?;
             }
             Format::Json => {
-                let mut account = serde_json::json!({ "published": self.published, "refused": self.refused });
-                if self.unanswered > 0 {
-                    account["unanswered"] = self.unanswered.into();
-                }
-                if let Some(line) = self.stopped_before {
-                    account["stopped_before_line"] = line.into();
-                }
-                self.output.json(&account)?;
+                self.output.json(&answer::Answer::Batch(Account {
+                    published: self.published,
+                    refused: self.refused,
+                    unanswered: Some(self.unanswered).filter(|unanswered| *unanswered > 0),
+                    stopped_before_line: self.stopped_before,
+                }))?;
             }
             // Each line had an answer of its own.
             Format::Ndjson => {}

@@ -1,5 +1,6 @@
 //! `topology publish`: publishes one event, or a batch.
 
+mod answer;
 mod batch;
 mod line;
 mod lines;
@@ -15,12 +16,14 @@ use anyhow::Context as _;
 use hatchery::{NewEvent, internals::bounded_file, parse_duration, parse_time};
 use jiff::Timestamp;
 
+use self::answer::Published;
+pub(crate) use self::answer::{Answer, Line};
 use crate::{
     args::{Common, UsageError},
     connect,
     exit::{Ended, Exit},
     load,
-    output::Output,
+    output::{Format, Output},
 };
 
 /// Publish an event, or a batch of them
@@ -100,10 +103,10 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     if published.unversioned {
         output.warn("Redis gave no version: the event is published, and competes with no other event");
     }
-    let told = if output.is_text() {
-        output.print(&format!("{}\n", published.id))
-    } else {
-        output.json(&serde_json::json!({ "id": published.id }))
+    let told = match output.format {
+        Format::Text => output.print(&format!("{}\n", published.id)),
+        Format::Json => output.json(&Answer::Event(Published { id: published.id })),
+        Format::Ndjson => output.json(&Line::Event(Published { id: published.id })),
     };
     told.map_err(Ended::untold)?;
     Ok(Exit::Done)

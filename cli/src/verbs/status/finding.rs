@@ -13,7 +13,7 @@ pub(super) const RUNBOOK: &str = "docs/runbook.md";
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Severity {
+pub(crate) enum Severity {
     /// Somebody should look at it.
     Look,
     /// Events are stuck, or may be lost.
@@ -22,7 +22,8 @@ pub(super) enum Severity {
 
 /// A queue and a number of messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct Queue {
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Queue {
     /// The name of the queue.
     pub(super) queue: String,
     /// The number of messages.
@@ -31,7 +32,8 @@ pub(super) struct Queue {
 
 /// The dead letters of a type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct Letters {
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Letters {
     /// The dead-letter queue.
     pub(super) queue: String,
     /// The number of letters.
@@ -45,7 +47,7 @@ pub(super) struct Letters {
 /// Something that is wrong. The variants are in the order in which they are shown: the worst first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub(super) enum Finding {
+pub(crate) enum Finding {
     /// An alarm of the broker blocks all publishers.
     BrokerAlarm {
         /// The alarms that are in effect.
@@ -172,6 +174,8 @@ pub(super) enum Finding {
 impl Finding {
     pub(super) const fn severity(&self) -> Severity {
         match self {
+            // The other workers run the events.
+            Self::HandlerUnavailable { workers, of, .. } if *workers < *of => Severity::Look,
             Self::BrokerAlarm { .. }
             | Self::Shadowed { .. }
             | Self::NotApplied { .. }
@@ -179,12 +183,10 @@ impl Finding {
             | Self::Unrouted { .. }
             | Self::NoConsumer { .. }
             | Self::NotAcknowledging { .. }
+            | Self::HandlerUnavailable { .. }
             | Self::Overdue { .. }
             | Self::RedisAway { .. }
             | Self::RedisTaken { .. } => Severity::Stuck,
-            // The other workers run the events.
-            Self::HandlerUnavailable { workers, of, .. } if *workers < *of => Severity::Look,
-            Self::HandlerUnavailable { .. } => Severity::Stuck,
             Self::RedisEmptied { .. }
             | Self::RedisEvicts { .. }
             | Self::ManagementAway { .. }

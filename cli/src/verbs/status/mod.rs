@@ -23,13 +23,17 @@ use std::time::Duration;
 use hatchery::internals::{compile::compile, ttl::parse_duration};
 use tokio::time::sleep;
 
-pub(crate) use self::unlisted::{not_listed, note};
 use self::{
     gather::Sources,
     observation::Reading,
     screen::{Room, screen},
-    summary::{Summary, Verdict},
+    summary::Verdict,
     watch::Watch,
+};
+pub(crate) use self::{
+    summary::Summary,
+    types::Unlisted,
+    unlisted::{not_listed, note},
 };
 use crate::{
     args::Common,
@@ -58,8 +62,7 @@ Examples:
   topology status --watch                   draw it again every 5 s
   topology status --detailed-exitcode       0 well, 3 look at it, 4 events are
                                             stuck or may be lost
-  topology status -o json | jq '.findings[].message'
-  topology status --schema                  the JSON Schema of -o json")]
+  topology status -o json | jq '.findings[].message'")]
 pub(crate) struct Args {
     /// Draw it again and again, until Ctrl-C
     #[arg(long)]
@@ -72,17 +75,9 @@ pub(crate) struct Args {
     /// Exit with 3 if there is something to look at, and with 4 if events are stuck
     #[arg(long)]
     detailed_exitcode: bool,
-
-    /// Print the JSON Schema of -o json, and look at nothing
-    #[arg(long, conflicts_with_all = ["watch", "detailed_exitcode"])]
-    schema: bool,
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    if args.schema {
-        output.json(&schemars::schema_for!(Summary))?;
-        return Ok(Exit::Done);
-    }
     let topology = load::topology(common, output)?;
     let desired = compile(&topology)?;
     let sources = Sources::new(common, &topology, &desired)?;

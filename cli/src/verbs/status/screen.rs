@@ -11,6 +11,7 @@ use super::{
     types::{TypeLine, Unlisted},
 };
 use crate::{
+    folded::folded,
     output::{CYAN, DIM, GREEN, RED, YELLOW},
     verbs::events::{cut, relative},
 };
@@ -99,7 +100,8 @@ fn finding(found: &Found, width: usize) -> Vec<String> {
 /// Returns the lines below the table.
 fn notes(summary: &Summary, width: usize) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(unlisted) = unlisted_words(&summary.unlisted) {
+    // RabbitMQ's counts are some seconds old, and those of the register are not.
+    if let Some(unlisted) = unlisted_words(&summary.unlisted, "about") {
         notes.push(unlisted);
     }
     match summary.leftovers {
@@ -113,22 +115,23 @@ fn notes(summary: &Summary, width: usize) -> Vec<String> {
     blank.into_iter().chain(lines).collect()
 }
 
-/// Returns a sentence about the messages that the register does not know.
-pub(super) fn unlisted_words(unlisted: &[Unlisted]) -> Option<String> {
+/// Returns a sentence about the messages that no list of events has. `how` exact the number is depends on how old the counts are.
+pub(super) fn unlisted_words(unlisted: &[Unlisted], how: &str) -> Option<String> {
     const SHOWN: usize = 4;
     if unlisted.is_empty() {
         return None;
     }
     let mut fullest: Vec<&Unlisted> = unlisted.iter().collect();
-    fullest.sort_by_key(|place| std::cmp::Reverse(place.at_least));
-    let all: u64 = unlisted.iter().map(|place| place.at_least).sum();
+    fullest.sort_by_key(|place| std::cmp::Reverse(place.messages));
+    let all: u64 = unlisted.iter().map(|place| place.messages).sum();
     let places: Vec<String> =
-        fullest.iter().take(SHOWN).map(|place| format!("{} {}", place.place, place.at_least)).collect();
+        fullest.iter().take(SHOWN).map(|place| format!("{} {}", place.place, place.messages)).collect();
     let more = match fullest.len().saturating_sub(SHOWN) {
         0 => String::new(),
         more => format!(" and {more} more places"),
     };
-    Some(format!("Messages that the register does not know: at least {all} ({}{more}).", places.join(", ")))
+    let messages = if all == 1 { "message" } else { "messages" };
+    Some(format!("Not in `topology events list`: {how} {all} {messages} ({}{more}).", places.join(", ")))
 }
 
 /// Returns the types for which there is room, and how many others there are. If not all fit, those with the most events
@@ -215,34 +218,6 @@ fn rate(rate: f64) -> String {
 fn next(now: Timestamp, due: Timestamp, is_wide: bool) -> String {
     let relative = relative(now, due, 1);
     if is_wide { format!("{relative}  {}", due.strftime("%Y-%m-%d %H:%MZ")) } else { relative }
-}
-
-/// Folds text at spaces into lines of at most `room` columns. A longer word is divided.
-fn folded(text: &str, room: usize) -> Vec<String> {
-    let mut lines: Vec<String> = vec![String::new()];
-    for word in text.split(' ') {
-        let mut word = word;
-        loop {
-            let line = lines.last_mut().expect("there is one");
-            let gap = usize::from(!line.is_empty());
-            if line.width() + gap + word.width() <= room {
-                line.push_str(&" "[..gap]);
-                line.push_str(word);
-                break;
-            }
-            if line.is_empty() {
-                let end =
-                    word.char_indices().map(|(at, _)| at).find(|at| word[..*at].width() >= room).unwrap_or(word.len());
-                line.push_str(&word[..end]);
-                word = &word[end..];
-                if word.is_empty() {
-                    break;
-                }
-            }
-            lines.push(String::new());
-        }
-    }
-    lines
 }
 
 /// Breaks a command at spaces into lines of at most `room` columns, which a shell reads as one. It is not broken within

@@ -18,8 +18,8 @@ const FORMAT_VERSION: u32 = 1;
 
 /// The answer of `topology status`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "topology status -o json")]
-pub(super) struct Summary {
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Summary {
     /// The version of this format.
     pub(super) format_version: u32,
     /// The name of the topology.
@@ -36,7 +36,7 @@ pub(super) struct Summary {
     pub(super) findings: Vec<Found>,
     /// The figures of each type. A figure that is not known is `null`.
     pub(super) types: Vec<TypeLine>,
-    /// Where messages are that the register does not know, so that `topology events list` does not list them.
+    /// Where messages are that have no line in `topology events list`.
     pub(super) unlisted: Vec<Unlisted>,
     /// Owned objects that are no longer in the file; `null` if that is not known.
     pub(super) leftovers: Option<usize>,
@@ -47,7 +47,7 @@ pub(super) struct Summary {
 /// How it is altogether.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// Nothing is wrong.
     Well,
     /// Somebody should look at it.
@@ -58,7 +58,8 @@ pub(super) enum Verdict {
 
 /// A finding with its words.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(super) struct Found {
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Found {
     /// How bad it is.
     pub(super) severity: Severity,
     /// What is wrong, as a sentence.

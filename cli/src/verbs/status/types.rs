@@ -12,7 +12,8 @@ use super::observation::{Observation, Redis};
 
 /// The figures of a type. `None` means that the figure is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-pub(super) struct TypeLine {
+#[schemars(deny_unknown_fields)]
+pub(crate) struct TypeLine {
     /// The name of the type.
     #[serde(rename = "type")]
     pub(super) name: String,
@@ -113,21 +114,22 @@ fn line(name: &EventType, spec: &TypeSpec, queues: &Queues, seen: &Observation) 
     }
 }
 
-/// A place with messages that the register does not know, and therefore no list of events.
+/// A place with messages that have no line in a list of events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub(crate) struct Unlisted {
     /// The queue or the type.
     pub(crate) place: String,
-    /// How many at least. The register shows only the newest event of each reference, so the exact number is not known.
-    pub(crate) at_least: u64,
+    /// RabbitMQ's count less that of the register.
+    pub(crate) messages: u64,
 }
 
-/// Returns the places with messages that the register does not know: unrouted ones, foreign ones, poison, and the events
-/// of types with `register: off`.
+/// Returns the places with messages that have no line in a list of events: unrouted ones, foreign ones, poison, events of
+/// types with `register: off`, and copies that a newer event of their reference has replaced.
 pub(super) fn unlisted(topology: &Topology, lines: &[TypeLine], seen: &Observation) -> Vec<Unlisted> {
     let names = Names::new(topology.name.clone());
     let mut places = vec![Unlisted {
-        at_least: seen.held([names.unrouted().as_str()]).unwrap_or_default(),
+        messages: seen.held([names.unrouted().as_str()]).unwrap_or_default(),
         place: names.unrouted(),
     }];
     for line in lines {
@@ -138,15 +140,15 @@ pub(super) fn unlisted(topology: &Topology, lines: &[TypeLine], seen: &Observati
         }
         let there = [line.due, line.retrying, line.dead].into_iter().flatten().sum::<u64>();
         let known = line.registered.unwrap_or_default();
-        places.push(Unlisted { place: line.name.clone(), at_least: there.saturating_sub(known) });
+        places.push(Unlisted { place: line.name.clone(), messages: there.saturating_sub(known) });
     }
     if matches!(seen.redis, Redis::There(_) | Redis::Unused) {
         // Timers belong to no type. What they hold beyond the events that the register has delayed is unknown to it.
         let delayed: u64 = lines.iter().filter_map(|line| line.delayed).sum();
         let (timers, held) = timers(&names, seen);
-        places.push(Unlisted { place: timers, at_least: held.saturating_sub(delayed) });
+        places.push(Unlisted { place: timers, messages: held.saturating_sub(delayed) });
     }
-    places.retain(|place| place.at_least > 0);
+    places.retain(|place| place.messages > 0);
     places
 }
 

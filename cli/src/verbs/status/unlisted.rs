@@ -1,4 +1,4 @@
-//! Tells how many messages a list of events cannot have, because the register does not know them.
+//! Tells how many messages have no line in a list of events.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub(crate) async fn not_listed(
 
 /// Returns a sentence about these messages. `None` if there are none.
 pub(crate) fn note(places: &[Unlisted]) -> Option<String> {
-    unlisted_words(places)
+    unlisted_words(places, "at least")
 }
 
 /// Returns the queues to look at: those of these types, or all in which events are.

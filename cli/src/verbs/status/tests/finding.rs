@@ -193,7 +193,7 @@ fn messages_that_the_register_does_not_know_are_counted() {
     world.fill("billing.unrouted", 3);
     world.fill("billing.hatchery.1h", 9);
     let unlisted: Vec<(String, u64)> =
-        world.summary().unlisted.into_iter().map(|place| (place.place, place.at_least)).collect();
+        world.summary().unlisted.into_iter().map(|place| (place.place, place.messages)).collect();
     let expected = [("billing.unrouted", 3), ("log", 4), ("mail", 2), ("billing.hatchery.* and .ladder.*", 8)];
     assert_eq!(unlisted, expected.map(|(place, n)| (place.to_owned(), n)));
 }

@@ -1,14 +1,11 @@
 //! The golden screens: `tests/status/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
 
-use std::{fs, path::Path};
-
-use anstream::adapter::strip_str;
 use hatchery::{EventType, internals::register::index::TypeCounts};
-use unicode_width::UnicodeWidthStr as _;
 
 use super::{World, shown::one_of_each};
 use crate::{
     figures::{Figures, Rate},
+    golden,
     verbs::status::{
         observation::{Blind, Redis},
         screen::{Room, screen},
@@ -78,32 +75,17 @@ fn many_types() -> Summary {
 
 #[test]
 fn the_screens_are_as_they_were_drawn() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/status");
-    let room = |columns, rows| Room { columns, rows };
-    let screens = [
-        ("broken-80", screen(&broken(), room(80, None), false)),
-        ("broken-140", screen(&broken(), room(140, None), false)),
-        ("well-80", screen(&well(), room(80, Some(24)), false)),
-        ("by-amqp-80", screen(&by_amqp(), room(80, None), false)),
-        ("many-types-80", screen(&many_types(), room(80, Some(24)), false)),
+    let cases = [
+        ("broken", broken(), 80, None),
+        ("broken", broken(), 140, None),
+        ("well", well(), 80, Some(24)),
+        ("by-amqp", by_amqp(), 80, None),
+        ("many-types", many_types(), 80, Some(24)),
     ];
-    let mut wrong = Vec::new();
-    for (name, painted) in screens {
-        let plain = strip_str(&painted).to_string();
-        assert_ne!(plain, painted, "{name} has colours on a terminal");
-        let width = if name.ends_with("140") { 140 } else { 80 };
-        let long: Vec<&str> = plain.lines().filter(|line| line.width() > width).collect();
-        assert!(long.is_empty(), "{name} has longer lines: {long:#?}");
-        for (file, text) in [(format!("{name}.txt"), plain), (format!("{name}.ansi"), painted)] {
-            let golden = folder.join(&file);
-            if std::env::var_os("UPDATE_GOLDEN").is_some() {
-                fs::write(&golden, &text).expect("written");
-            } else if fs::read_to_string(&golden).ok().as_ref() != Some(&text) {
-                wrong.push(format!("{file} is\n{text}"));
-            }
-        }
+    for (name, summary, columns, rows) in cases {
+        let painted = screen(&summary, Room { columns, rows }, false);
+        golden::screen(&format!("status/{name}"), columns, &painted);
     }
-    assert!(wrong.is_empty(), "not as the golden screens are:\n{}", wrong.join("\n"));
 }
 
 #[test]

@@ -1,0 +1,95 @@
+//! The golden screens: `tests/dead-letter/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+
+use hatchery::{
+    bytes::Bytes,
+    internals::{
+        operate::{Group, Groups, Letter, LetterQueue, Standing, Tally},
+        wire::{Headers, Incoming, Properties, Value},
+    },
+};
+
+use super::{discard::DISCARD, list, replay::REPLAY, report, show, view::view};
+use crate::golden::{golden, screens};
+
+const LONG: &str = "HTTP 503 from http://mailer:8080/send: the queue of the mail server is full, and its \
+                    administrator was told; try again after the weekend";
+
+fn queue(event_type: &str) -> LetterQueue {
+    LetterQueue { name: format!("billing.dead-letter.{event_type}"), event_type: event_type.parse().ok() }
+}
+
+fn letter(event_type: &str, id: &str, reference: Option<&str>, failure: &str) -> Letter {
+    let last = format!("2026-06-01T09:00:00.000Z {failure}");
+    let texts = [("last_failure", last.as_str()), ("first_failure", "2026-05-31T20:15:30.000Z too early")];
+    let texts = texts.into_iter().chain(reference.map(|reference| ("reference", reference)));
+    let headers = texts.map(|(name, text)| (name.to_owned(), Value::text(text)));
+    let properties = Properties {
+        content_type: Some("application/json".to_owned()),
+        message_id: Some(id.to_owned()),
+        headers: headers.chain([("attempts".to_owned(), Value::I64(6))]).collect::<Headers>(),
+        ..Properties::default()
+    };
+    let body = Bytes::from_static(b"{\"to\": \"ann@example.org\",\n \"text\": \"your payslip\"}");
+    let message = Incoming { routing_key: format!("{event_type}.dead-letter"), properties, body };
+    Letter { known_type: event_type.parse().ok(), message }
+}
+
+/// Letters with short and long names and reasons.
+fn some() -> Vec<(Letter, Standing)> {
+    let obsolete = Standing::Obsolete("version 4 was replaced by version 7".to_owned());
+    let unreadable = Standing::Unreadable("the header `attempts` is a text and not a number".to_owned());
+    vec![
+        (letter("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", Some("ann"), LONG), Standing::Open),
+        (letter("hr-import", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b12", Some("従業員-1"), "KeyError: salary"), obsolete),
+        (letter("hr-import", "7", None, "KeyError: salary\u{1b}[2J"), unreadable),
+    ]
+}
+
+fn groups() -> Vec<Group> {
+    let mut groups = Groups::default();
+    for (letter, standing) in some().iter().chain(&some()) {
+        groups.add(letter, standing);
+    }
+    for _ in 0..1_200 {
+        groups.add(&letter("mail", "7", None, "timeout: no answer within 30s"), &Standing::Open);
+    }
+    groups.largest_first()
+}
+
+#[test]
+fn a_list_is_as_it_was_drawn() {
+    screens("dead-letter/list", |columns| list::screen(&groups(), &[], 1_206, 2, columns));
+    screens("dead-letter/list-events", |columns| {
+        let events: Vec<_> =
+            some().iter().map(|(letter, standing)| view(letter, standing, &queue(letter.event_type()))).collect();
+        list::screen(&[], &events, 1_206, 1, columns)
+    });
+    screens("dead-letter/list-empty", |columns| list::screen(&[], &[], 0, 0, columns));
+}
+
+#[test]
+fn a_letter_is_as_it_was_drawn() {
+    let (letter, standing) = &some()[1];
+    screens("dead-letter/show", |columns| show::text(letter, standing, &queue("hr-import"), 4_096, columns));
+    // Its headers and payload are printed as they are, however long.
+    let (letter, standing) = &some()[0];
+    for columns in [80, 160] {
+        let text = show::text(letter, standing, &queue("mail"), 30, columns);
+        golden(&format!("tests/dead-letter/show-long-{columns}.txt"), &text);
+    }
+}
+
+#[test]
+fn a_dry_run_is_as_it_was_drawn() {
+    let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0 };
+    screens("dead-letter/replay-dry-run", |columns| report::dry_run_text(&groups(), tally, REPLAY, columns));
+    let tally = Tally { ready: 1_206, done: 1, ..Tally::default() };
+    screens("dead-letter/discard-dry-run", |columns| report::dry_run_text(&groups()[2..], tally, DISCARD, columns));
+}
+
+#[test]
+fn a_report_is_as_it_was_drawn() {
+    let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0 };
+    screens("dead-letter/replay", |columns| report::text(tally, REPLAY, columns));
+    screens("dead-letter/discard", |columns| report::text(Tally { done: 1, ..Tally::default() }, DISCARD, columns));
+}

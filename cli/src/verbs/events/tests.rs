@@ -1,0 +1,147 @@
+//! The golden screens: `tests/events/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+
+use std::collections::BTreeMap;
+
+use hatchery::{
+    EventInfo, MoveOutcome, PayloadNotKept, Topology,
+    internals::register::{
+        DedupSlot, Note, Stage, Subject,
+        index::{Entry, Shown},
+        state::{Mark, SlotState},
+    },
+};
+use jiff::Timestamp;
+
+use super::{
+    bulk::{Act, DryRun},
+    cancel, list, moving, show,
+};
+use crate::{golden::screens, verbs::status::Unlisted};
+
+const ID: &str = "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+/// When the screens are drawn.
+fn now() -> Timestamp {
+    at(1_000_000_000)
+}
+
+/// Returns an event that is due an hour from now.
+pub(super) fn event(event_type: &str, reference: Option<&str>, stage: Stage, reason: Option<&str>) -> EventInfo {
+    let subject = Subject {
+        event_type: event_type.parse().expect("a word"),
+        reference: reference.map(|text| text.parse().expect("a reference")),
+        id: ID.to_owned(),
+    };
+    let slot = DedupSlot::Event(ID.to_owned());
+    let note = Note { stage, attempts: 3, reason: reason.map(str::to_owned) };
+    let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due: at(1_000_003_725), note });
+    EventInfo::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry })
+}
+
+fn failed() -> EventInfo {
+    let reason = "retry: attempt=3 failed_at=2001-09-09T01:40:10.000Z error=\"KeyError: 'salary' is missing in the \
+                  record of the employee, and its default is not allowed for this country\"";
+    event("hr-import", Some("employee-104711"), Stage::Retry, Some(reason))
+}
+
+fn given_up() -> EventInfo {
+    let reason = "given up: attempt=6 failed_at=2001-09-09T01:40:10.000Z error=\"HTTP 404 from http://mailer/send\"";
+    event("mail", None, Stage::DeadLetter, Some(reason))
+}
+
+fn some() -> Vec<EventInfo> {
+    let running = Shown {
+        slot: DedupSlot::Immediate,
+        state: SlotState {
+            mark: Mark { version: 4, ..Mark::default() },
+            newest: 4,
+            begun: true,
+            due: 999_999_000_000,
+            ..SlotState::default()
+        },
+        leased: true,
+        entry: None,
+    };
+    let subject = Subject {
+        event_type: "hr-import".parse().expect("a word"),
+        reference: Some("従業員-1".parse().expect("a reference")),
+        id: String::new(),
+    };
+    let long = "a-reference-with-many-words-of-which-the-last-one-tells-which-object-it-is";
+    vec![
+        EventInfo::of(&subject, running),
+        event("mail", Some("ann"), Stage::Waiting, None),
+        failed(),
+        given_up(),
+        event("a-type-with-a-long-name", Some(long), Stage::Waiting, Some("requeue: the office is closed")),
+    ]
+}
+
+fn unlisted() -> Vec<Unlisted> {
+    let place = |place: &str, messages| Unlisted { place: place.to_owned(), messages };
+    vec![place("billing.unrouted", 5), place("log", 120), place("billing.hatchery.* and .ladder.*", 12)]
+}
+
+#[test]
+fn a_list_is_as_it_was_drawn() {
+    screens("events/list", |columns| list::screen(&some(), Some(&unlisted()), now(), columns));
+    screens("events/list-one-type", |columns| list::screen(&some()[1..2], Some(&[]), now(), columns));
+    screens("events/list-empty", |columns| list::screen(&[], None, now(), columns));
+}
+
+#[test]
+fn an_event_is_as_it_was_drawn() {
+    let text = "version: 1\nname: billing\ntypes: { hr-import: {}, mail: { retry: { delays: [1m] } } }\n";
+    let topology: Topology = hatchery::file::read(text, "topology.yaml").expect("valid");
+    let places = [
+        "a worker has it, from billing.processor.hr-import (3 ready)",
+        "billing.hatchery.1h or billing.ladder.*; RabbitMQ moves it to billing.processor.mail when it is due",
+        "billing.retry.hr-import.1m; RabbitMQ moves it to billing.processor.hr-import when it is due",
+        "billing.dead-letter.mail (12 ready), for people",
+    ];
+    screens("events/show", |columns| {
+        let blocks = some()
+            .into_iter()
+            .zip(places)
+            .map(|(event, place)| show::block(&event, &topology, Some(place), now(), columns));
+        blocks.collect::<Vec<_>>().join("\n")
+    });
+}
+
+#[test]
+fn a_dry_run_is_as_it_was_drawn() {
+    let not_kept = BTreeMap::from([(PayloadNotKept::Now.to_string(), 2), (PayloadNotKept::DeadLetter.to_string(), 1)]);
+    let would = DryRun { first: some(), found: 1_204, not_kept };
+    screens("events/run-now-dry-run", |columns| would.text(Act::RunNow, now(), columns));
+    let would = DryRun { not_kept: BTreeMap::new(), ..would };
+    screens("events/cancel-dry-run", |columns| would.text(Act::Cancel, now(), columns));
+    screens("events/dry-run-of-nothing", |columns| DryRun::default().text(Act::Cancel, now(), columns));
+}
+
+#[test]
+fn a_move_is_as_it_was_drawn() {
+    let mut sum = moving::Sum::of(Act::Reschedule(at(1_000_010_000)));
+    for outcome in [
+        MoveOutcome::Done,
+        MoveOutcome::Done,
+        MoveOutcome::Running,
+        MoveOutcome::Gone,
+        MoveOutcome::NotKept(PayloadNotKept::Earlier),
+    ] {
+        sum.add(&outcome);
+    }
+    let words = moving::Words { done: "Rescheduled to 2001-09-09T04:33:20Z".to_owned() };
+    screens("events/reschedule", |columns| sum.text(&words, columns));
+}
+
+#[test]
+fn a_cancel_is_as_it_was_drawn() {
+    let sum = |cancelled, running, nothing| cancel::Sum { cancelled, running, nothing };
+    screens("events/cancel", |columns| sum(1_204, 2, 3).text(columns));
+    screens("events/cancel-named", |columns| sum(1, 1, 0).text_of("hr-import 1234", None, columns));
+    screens("events/cancel-unknown", |columns| sum(0, 0, 0).text_of("hr-import 1234", None, columns));
+}

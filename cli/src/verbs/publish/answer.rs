@@ -1,0 +1,58 @@
+//! The JSON of `topology publish`.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The answer of `topology publish`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    Event(Published),
+    Batch(Account),
+}
+
+/// A line with `-o ndjson`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Line {
+    Event(Published),
+    Batch(AnsweredLine),
+}
+
+/// The event was published.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Published {
+    /// The event's id.
+    pub(super) id: String,
+}
+
+/// What became of a batch.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Account {
+    /// The number of lines whose events were published.
+    pub(super) published: u64,
+    /// The number of lines that were not published.
+    pub(super) refused: u64,
+    /// The number of lines that may or may not have been published, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unanswered: Option<usize>,
+    /// The first line that was not read, if the batch was stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stopped_before_line: Option<u64>,
+}
+
+/// What became of a line of a batch.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct AnsweredLine {
+    /// The number of the line, from 1.
+    pub(super) line: u64,
+    /// The id of the event, if it was published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<String>,
+    /// Why the event was not published, if it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+}

@@ -55,6 +55,26 @@ pub struct Properties {
     pub headers: Headers,
 }
 
+impl Properties {
+    /// Returns a copy of all but the headers.
+    #[must_use]
+    pub fn without_headers(&self) -> Self {
+        Self {
+            content_type: self.content_type.clone(),
+            content_encoding: self.content_encoding.clone(),
+            priority: self.priority,
+            correlation_id: self.correlation_id.clone(),
+            reply_to: self.reply_to.clone(),
+            message_id: self.message_id.clone(),
+            timestamp: self.timestamp,
+            kind: self.kind.clone(),
+            app_id: self.app_id.clone(),
+            cluster_id: self.cluster_id.clone(),
+            headers: Headers::new(),
+        }
+    }
+}
+
 /// Headers by name.
 pub type Headers = BTreeMap<String, Value>;
 

@@ -138,6 +138,24 @@ pub fn decode(
     }
 }
 
+/// Decodes a message that its caller keeps.
+///
+/// # Errors
+/// When the message is not an event.
+pub fn decode_kept(
+    event_type: &EventType,
+    incoming: &Incoming,
+    now: Timestamp,
+    fresh_id: impl FnOnce() -> String,
+) -> Result<Event, Poison> {
+    let event = read(event_type, incoming, now, fresh_id)?;
+    // Headers of RabbitMQ are the largest, and a copy has none of them.
+    let kept = incoming.properties.headers.iter().filter(|(name, _)| is_kept(name));
+    let headers = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let properties = Properties { headers, ..incoming.properties.without_headers() };
+    Ok(Event { payload: incoming.body.clone(), properties, ..event })
+}
+
 /// Returns the date of a message, if it has a valid one.
 pub fn nbf(incoming: &Incoming) -> Option<Timestamp> {
     Reader(&incoming.properties.headers).time(header::NBF).ok()?
@@ -145,8 +163,12 @@ pub fn nbf(incoming: &Incoming) -> Option<Timestamp> {
 
 /// Returns the properties that an event keeps for its copies beside its own fields, which [`encode`] writes again.
 fn kept_with(mut properties: Properties) -> Properties {
-    properties.headers.retain(|name, _| !is_brokers_own(name) && !header::ALL.contains(&name.as_str()));
+    properties.headers.retain(|name, _| is_kept(name));
     properties
+}
+
+fn is_kept(header: &str) -> bool {
+    !is_brokers_own(header) && !header::ALL.contains(&header)
 }
 
 /// Returns the properties that a copy keeps: all but the headers that RabbitMQ itself writes or acts upon.

@@ -107,7 +107,7 @@ impl Letter {
             return Err(format!("topology.yaml has no type `{}`", self.event_type()));
         };
         let id = || uuid::Uuid::now_v7().to_string();
-        wire::decode(known, self.message.clone(), now, id).map_err(|poison| poison.0.to_string())
+        wire::decode_kept(known, &self.message, now, id).map_err(|poison| poison.to_string())
     }
 
     fn is_unrouted(&self) -> bool {

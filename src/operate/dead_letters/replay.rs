@@ -21,6 +21,7 @@ use crate::{
         wire::{REPLAYS, Value},
     },
     operate::{sending::was, shared::Shared},
+    ports::Receipt,
     publish::{
         published::{PUBLISH_LIMIT, PublishError},
         publisher,
@@ -51,11 +52,12 @@ struct Replay {
     due: Due,
 }
 
-/// A letter whose event is published.
-struct Sent {
-    held: Held,
-    former: Event,
+/// A letter on its way back.
+struct Sending {
+    receipt: Box<dyn Receipt>,
     copy: Event,
+    /// The settlement of the letter's copy, if its type uses the register.
+    settle: Option<Settle>,
 }
 
 #[async_trait]
@@ -73,30 +75,41 @@ impl Act for Replay {
     /// exist: the copy has the higher generation, so the register drops whatever a second replay publishes once one of
     /// them has run, and shows the letter as obsolete. A type with `register: off` runs twice then.
     async fn act(&self, batch: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
-        let (confirmed, published) = self.publish(batch).await;
+        let now = ceil_millis(self.shared.clock.now());
+        let sending = batch.into_iter().filter_map(|held| self.sending(held, now)).collect();
+        let (mut confirmed, published) = self.publish(sending).await;
         fail_point!("replay.confirmed");
-        if let Err(error) = self.settle(&confirmed).await {
-            return (0, Err(error));
+        let settles: Vec<Settle> = confirmed.iter_mut().filter_map(|sent| sent.settle.take()).collect();
+        if !settles.is_empty()
+            && let Err(error) = self.shared.register.settle(&settles).await
+        {
+            return (0, Err(DeadLettersError::Register(error)));
         }
         fail_point!("replay.settled");
-        (acknowledge(confirmed.into_iter().map(|sent| sent.held.held).collect()).await, published)
+        (acknowledge(confirmed.into_iter().map(|sent| sent.receipt).collect()).await, published)
     }
 }
 
 impl Replay {
-    /// Publishes the events of a batch, and waits for the confirms. Returns those that are confirmed.
-    async fn publish(&self, batch: Vec<Held>) -> (Vec<Sent>, Result<(), DeadLettersError>) {
-        let now = ceil_millis(self.shared.clock.now());
-        let sending = batch.into_iter().filter_map(|mut held| {
-            let former = held.event.take()?;
-            let copy = replayed(former.clone(), self.due, now);
-            Some(async move {
-                let sent = self.send(&copy).await;
-                (Sent { held, former, copy }, sent)
-            })
+    /// Returns what a replay of this letter sends. `None` if it is no event.
+    fn sending(&self, held: Held, now: Timestamp) -> Option<Sending> {
+        let former = held.event?;
+        let uses_register = held.standing == Standing::Open;
+        let settled = uses_register.then(|| (former.subject(), former.stamp.clone(), former.due()));
+        let copy = replayed(former, self.due, now);
+        let settle = settled.and_then(|(subject, stamp, due)| {
+            let note = Note { stage: Stage::Waiting, attempts: 0, reason: copy.reason.clone() };
+            let end = End::Copied { due: copy.nbf.unwrap_or(now), note };
+            Some(Settle::by_a_person(subject, stamp, due, end, self.shared.terms(&copy.event_type)?))
         });
-        let (mut confirmed, mut result) = (Vec::new(), Ok(()));
-        for (sent, answer) in join_all(sending).await {
+        Some(Sending { receipt: held.held, copy, settle })
+    }
+
+    /// Publishes the events of a batch, and waits for the confirms. Returns those that are confirmed.
+    async fn publish(&self, sending: Vec<Sending>) -> (Vec<Sending>, Result<(), DeadLettersError>) {
+        let answers = join_all(sending.iter().map(|sending| self.send(&sending.copy))).await;
+        let (mut confirmed, mut result) = (Vec::with_capacity(sending.len()), Ok(()));
+        for (sent, answer) in sending.into_iter().zip(answers) {
             match answer {
                 Ok(()) => confirmed.push(sent),
                 Err(error) => result = result.and(Err(DeadLettersError::Publish(error))),
@@ -109,25 +122,6 @@ impl Replay {
         let Shared { broker, outage, routes, clock, .. } = &*self.shared;
         let message = || Some(routes.to_scheduler(copy, copy.early_by(clock.now())));
         publisher::send(&**broker, outage, PUBLISH_LIMIT, message).await
-    }
-
-    async fn settle(&self, confirmed: &[Sent]) -> Result<(), DeadLettersError> {
-        let settles: Vec<Settle> = confirmed.iter().filter_map(|sent| self.settled(sent)).collect();
-        if settles.is_empty() {
-            return Ok(());
-        }
-        self.shared.register.settle(&settles).await.map_err(DeadLettersError::Register)
-    }
-
-    /// Returns the call for a copy, if its type uses the register.
-    fn settled(&self, Sent { held, former, copy }: &Sent) -> Option<Settle> {
-        (held.standing == Standing::Open).then_some(())?;
-        let end = End::Copied {
-            due: copy.nbf.unwrap_or(self.shared.clock.now()),
-            note: Note { stage: Stage::Waiting, attempts: 0, reason: copy.reason.clone() },
-        };
-        let terms = self.shared.terms(&former.event_type)?;
-        Some(Settle::by_a_person(former.subject(), former.stamp.clone(), former.due(), end, terms))
     }
 }
 

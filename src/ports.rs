@@ -38,8 +38,8 @@ pub trait Broker: Send + Sync + 'static {
     /// When the broker did not confirm the message. If the connection broke, the message may have arrived all the same.
     async fn publish(&self, message: Message) -> Result<(), BrokerError>;
 
-    /// Starts to consume a queue with a limit of `prefetch` unacknowledged deliveries. People see in the management UI why the
-    /// handler is `unavailable`, and `topology status` says it.
+    /// Starts to consume a queue with a limit of `prefetch` unacknowledged deliveries. `unavailable` is why the handler is
+    /// unavailable. It becomes an argument of the consumer, which the management UI and `topology status` show.
     ///
     /// # Errors
     /// When the broker is away, or has no such queue.

@@ -21,8 +21,10 @@ use crate::{
         },
         Order,
     },
+    register::uuid,
     rules::Rules,
     scenario::{Action, Answer, Fault, OURS, PEOPLE, Protocol, SCENARIOS, Scenario, TIMES, When},
+    world::NOBODY,
 };
 
 /// Returns the scenario of this name, with two publishes and so many faults. Redis loses no data.
@@ -298,9 +300,25 @@ fn a_slot_f_in_which_each_run_covers_loses_an_event() {
     breaks(Property::NothingLost, &late, rules(&EachRunCovers));
 }
 
+struct PeopleAreBlind;
+
+impl Rules for PeopleAreBlind {
+    fn settle(&self, shard: &mut Shard, at: At, call: &Settle) {
+        let fence = if call.token == uuid(NOBODY) { i64::MAX } else { call.fence };
+        shard.settle(at, &Settle { fence, ..call.clone() });
+    }
+}
+
+#[test]
+fn a_replay_in_slot_f_that_ignores_the_fence_loses_an_event() {
+    let emptied = Scenario { kinds: &[Fault::RedisEmptied], ..scenario("first, replayed beside a retry", 1) };
+    breaks(Property::NothingLost, &emptied, rules(&PeopleAreBlind));
+}
+
 /// A run that begins between the copy and its settlement serves other events too. If it fails, its next copy is stale.
 #[test]
 fn a_run_now_in_slot_f_that_settles_its_former_copy_loses_an_event() {
     let move_anew = &[PublishCopy, SettleCopied];
-    breaks(Property::NothingLost, &scenario("first, run now", 0), order(Order { move_anew, ..Order::OURS }));
+    let protocol = Protocol { rules: &PeopleAreBlind, ..order(Order { move_anew, ..Order::OURS }) };
+    breaks(Property::NothingLost, &scenario("first, run now", 0), protocol);
 }

@@ -25,7 +25,7 @@ pub(crate) enum Effect {
     ReserveAgain,
     PublishAgain,
     RecordAgain,
-    /// `operate::anew`: a person publishes an event of slot `f` anew, in the same slot.
+    /// `operate::sending`: a person publishes an event of slot `f` anew, in the same slot.
     ReserveAnew,
     PublishAnew,
     RecordAnew,

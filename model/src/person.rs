@@ -75,7 +75,7 @@ pub(crate) fn acts(
                 return None;
             }
             world.letters.remove(about);
-            begin(world, letter, true, order.replay);
+            begin(world, letter, slot.covered, true, order.replay);
         }
         Action::RunNow => {
             let message = waiting(world, scenario, about)?;
@@ -84,7 +84,7 @@ pub(crate) fn acts(
                 Place::First => order.move_anew,
                 _ => order.run_now,
             };
-            begin(world, message, false, todo);
+            begin(world, message, 0, false, todo);
         }
         Action::Reschedule => {
             let message = waiting(world, scenario, about)?;
@@ -93,7 +93,7 @@ pub(crate) fn acts(
                 Place::First => order.move_anew,
                 _ => order.reschedule,
             };
-            begin(world, message, false, todo);
+            begin(world, message, 0, false, todo);
             if matches!(message.place, Place::Alone(_) | Place::First) {
                 let at = later(world, scenario, 1);
                 world.person.as_mut()?.doing.again = Some((0, at));
@@ -158,11 +158,11 @@ impl Protocol {
     }
 }
 
-/// Begins the effects of an action. No run can have begun that a person's settle might hide: in slot `f` people settle letters
-/// alone, and the mark of a letter's run keeps older events from starting.
-fn begin(world: &mut World, message: Message, letter: bool, todo: Effects) {
-    let stands = world.account.stands_for(&message, message.version);
-    let doing = Doing { message, stands, fence: i64::MAX, token: NOBODY, todo, again: None };
+/// Begins the effects of an action. A person settles a letter with the slot's `covered` at this moment in place of a fence, so
+/// that the settle has no effect in slot `f` if a run has begun since. Other slots have no `covered`.
+fn begin(world: &mut World, message: Message, covered: i64, letter: bool, todo: Effects) {
+    let stands = world.account.stands_for(&message, message.version.max(covered));
+    let doing = Doing { message, stands, fence: covered, token: NOBODY, todo, again: None };
     world.person = Some(Person { letter, doing });
 }
 

@@ -274,6 +274,15 @@ pub(crate) const PEOPLE: &[Scenario] = &[
         ..UNTIMED
     },
     Scenario {
+        name: "first, replayed beside a retry",
+        place: first,
+        programs: &[&[Now], &[Now]],
+        answers: &[Retry, DeadLetter],
+        answers_at_most: 2,
+        actions: &[Action::Replay],
+        ..UNTIMED
+    },
+    Scenario {
         name: "first, rescheduled",
         place: first,
         programs: &[&[Now], &[Now]],

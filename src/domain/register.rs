@@ -195,11 +195,18 @@ pub struct Settle {
 }
 
 impl Settle {
-    /// Returns the settlement of a copy that no run has ended: a person has sent or discarded it. No fence holds it back, and it
-    /// gives no lease back.
+    /// Returns the settlement of a copy that no run has ended: a person has sent or discarded it. `fence` is the slot's `covered`
+    /// when the person looked, because a run that has begun since must not be hidden. It gives no lease back.
     #[must_use]
-    pub const fn by_a_person(subject: Subject, stamp: CopyVersion, due: Timestamp, end: End, terms: Terms) -> Self {
-        Self { subject, stamp, fence: i64::MAX, token: Uuid::nil(), due, end, terms }
+    pub const fn by_a_person(
+        subject: Subject,
+        stamp: CopyVersion,
+        fence: i64,
+        due: Timestamp,
+        end: End,
+        terms: Terms,
+    ) -> Self {
+        Self { subject, stamp, fence, token: Uuid::nil(), due, end, terms }
     }
 }
 

@@ -269,16 +269,21 @@ impl Shared {
         }
         let now = self.now();
         let former_due = known.due.unwrap_or(now);
-        let missing = match to {
-            To::Now(_) => PayloadNotKept::Now,
-            To::At(_) if known.state == State::DeadLetter => PayloadNotKept::DeadLetter,
-            To::At(at) if at < former_due => PayloadNotKept::Earlier,
-            To::At(at) if message.is_none() || former.slot == DedupSlot::First => {
-                return Plan::Later(Later { subject: known.subject(), stamp: former, at, terms });
-            }
-            To::At(_) => PayloadNotKept::Earlier,
+        let is_letter = known.state == State::DeadLetter;
+        if let To::At(at) = to
+            && at >= former_due
+            && !is_letter
+            && (message.is_none() || former.slot == DedupSlot::First)
+        {
+            return Plan::Later(Later { subject: known.subject(), stamp: former, at, terms });
+        }
+        let Some(message) = message else {
+            return Plan::Answer(MoveOutcome::NotKept(match to {
+                To::Now(_) => PayloadNotKept::Now,
+                To::At(_) if is_letter => PayloadNotKept::DeadLetter,
+                To::At(_) => PayloadNotKept::Earlier,
+            }));
         };
-        let Some(message) = message else { return Plan::Answer(MoveOutcome::NotKept(missing)) };
         let copy = copy_of(message, known, &former, to, now);
         let subject = copy.subject();
         Plan::Send(Box::new(Sending { subject, former, former_due, copy, at: to.time(), terms }))

@@ -318,6 +318,7 @@ impl Sending {
         let note = Note { stage, attempts: self.copy.attempts, reason: self.copy.reason.clone() };
         let end = if self.stays() { End::Copied { due: self.at, note } } else { End::Finished };
         let (subject, former) = (self.subject.clone(), self.former.clone());
-        Some(Settle::by_a_person(subject, former, self.former_due, end, self.terms))
+        // Only slot `f` has a `covered`.
+        Some(Settle::by_a_person(subject, former, 0, self.former_due, end, self.terms))
     }
 }

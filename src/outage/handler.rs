@@ -127,8 +127,12 @@ impl HandlerHealth {
 
     /// Returns why the handler is unavailable, if this outage is a long one.
     pub(crate) fn long_outage(&self) -> Option<String> {
-        self.long_from().filter(|at| *at <= Instant::now())?;
-        self.state().outage.as_ref().map(|outage| outage.reason.clone())
+        if !self.is_down() {
+            return None;
+        }
+        let state = self.state();
+        let outage = state.outage.as_ref()?;
+        (outage.since + LONG <= Instant::now()).then(|| outage.reason.clone())
     }
 
     fn is_down(&self) -> bool {

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     domain::{
         event::Event,
+        reason::cut_reason,
         settlement::{self, Decision, Failed, Next, Outcome, Ran},
         ttl::{roughly, say},
         words::plain,
@@ -32,7 +33,7 @@ impl Lane {
                 Err(NotSettled::Again(after))
             }
             Next::Wait { reason } => {
-                self.health.unavailable(&reason);
+                self.health.unavailable(cut_reason(&reason));
                 return Err(NotSettled::Unavailable);
             }
         };

@@ -14,6 +14,8 @@ use crate::{
 /// The parts of the statistics that this broker keeps and this user may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
+    /// Whether the broker keeps statistics at all (`management_agent.disable_metrics_collector`).
+    pub statistics: bool,
     /// Whether the broker keeps rates (`management.rates_mode`).
     pub rates: bool,
     /// Whether this user sees the channels of all users.
@@ -113,6 +115,7 @@ impl ManagementApi {
             tags => tags.as_str().unwrap_or_default().split(',').map(str::to_owned).collect(),
         };
         Ok(Sight {
+            statistics: overview.disable_stats != Some(true),
             rates: overview.rates_mode.as_deref() != Some("none") && overview.disable_stats != Some(true),
             everybody: tags.iter().any(|tag| tag == "monitoring" || tag == "administrator"),
         })

@@ -186,20 +186,19 @@ async fn write(
     drop(channel);
 }
 
-/// Acknowledges a delivery; with `multiple` also all earlier ones. An error means that the channel is closed: the
-/// broker has requeued the delivery by itself.
-///
-/// The wait is bounded: if the connection ends at this moment, lapin may never say so (measured: a type that keeps its order
-/// waited for ever in one of ten such moments on a busy machine).
+/// Acknowledges a delivery; with `multiple` also all earlier ones. An error means that the channel is closed, so that the
+/// broker has requeued the delivery by itself; or that lapin has not answered in time. It may never report that a
+/// connection has ended while it wrote (measured: a type that keeps its order waited for ever in one of ten such moments on
+/// a busy machine).
 pub(super) async fn acknowledge(acker: &Acker, multiple: bool) {
     if let Err(error) = answer(acker.ack(BasicAckOptions { multiple })).await {
-        tracing::debug!(%error, "an acknowledgement came too late; the broker delivers the event again");
+        tracing::debug!(%error, "an acknowledgement was not written; unless it still arrives, the broker delivers the event again");
     }
 }
 
 pub(super) async fn give_back(acker: &Acker, requeue: bool) {
     if let Err(error) = answer(acker.nack(BasicNackOptions { requeue, multiple: false })).await {
-        tracing::debug!(%error, requeue, "a delivery could not be given back; the broker has requeued it by itself");
+        tracing::debug!(%error, requeue, "a delivery was not given back; the broker requeues it when the channel closes");
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Checked<H> {
     pub(super) standing: Standing,
     /// The event, if the letter is one.
     pub(super) event: Option<Event>,
+    /// The slot's `covered` when it was read.
+    pub(super) covered: i64,
     pub(super) held: H,
 }
 
@@ -51,7 +53,7 @@ pub(super) async fn check<H>(
             }
             Ok(event) => (Standing::Unregistered, Some(event)),
         };
-        checked.push(Checked { letter, standing, event, held });
+        checked.push(Checked { letter, standing, event, covered: 0, held });
     }
     let Some(states) = ask(shared, &slots, register).await? else { return Ok(checked) };
     for (place, state) in asked.into_iter().zip(states) {
@@ -61,6 +63,7 @@ pub(super) async fn check<H>(
             continue;
         };
         checked.standing = Standing::of(&event.subject(), &event.stamp, &state);
+        checked.covered = state.covered;
     }
     Ok(checked)
 }

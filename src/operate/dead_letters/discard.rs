@@ -69,6 +69,6 @@ impl Discard {
     fn settled(&self, held: &Held) -> Option<Settle> {
         let event = held.event.as_ref().filter(|_| held.standing == Standing::Open)?;
         let terms = self.shared.terms(&event.event_type)?;
-        Some(Settle::by_a_person(event.subject(), event.stamp.clone(), event.due(), End::Finished, terms))
+        Some(Settle::by_a_person(event.subject(), event.stamp.clone(), held.covered, event.due(), End::Finished, terms))
     }
 }

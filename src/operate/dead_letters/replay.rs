@@ -100,7 +100,7 @@ impl Replay {
         let settle = settled.and_then(|(subject, stamp, due)| {
             let note = Note { stage: Stage::Waiting, attempts: 0, reason: copy.reason.clone() };
             let end = End::Copied { due: copy.nbf.unwrap_or(now), note };
-            Some(Settle::by_a_person(subject, stamp, due, end, self.shared.terms(&copy.event_type)?))
+            Some(Settle::by_a_person(subject, stamp, held.covered, due, end, self.shared.terms(&copy.event_type)?))
         });
         Some(Sending { receipt: held.held, copy, settle })
     }

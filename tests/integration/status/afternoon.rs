@@ -1,4 +1,4 @@
-//! A broken afternoon: five things are wrong at a time. `status` names all five, and the commands of `docs/runbook.md`
+//! A broken afternoon: five things are wrong at once. `status` names all five, and the commands of `docs/runbook.md`
 //! mend them.
 
 use std::{

@@ -38,9 +38,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     let silent = silent(topology, desired, seen);
     let (stuck, partial): (Vec<_>, Vec<_>) =
         unavailable(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
-    let mut explained = explained(no_consumer.as_ref(), &silent);
-    explained.extend(seen.unavailable.iter().map(|consumer| consumer.queue.as_str()));
-    let overdue = overdue(topology, seen, &explained);
+    let overdue = overdue(topology, seen, &explained(no_consumer.iter().chain(&silent).chain(&stuck)));
     findings.extend(no_consumer);
     findings.extend(silent);
     findings.extend(stuck);
@@ -133,44 +131,61 @@ fn silent(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Fin
 /// Returns a finding for each reason for which handlers are unavailable.
 fn unavailable(topology: &Topology, seen: &Observation) -> Vec<Finding> {
     let names = Names::new(topology.name.clone());
-    // By type: the reason, and the number of workers.
+    // By reason: the types, and how many of their workers are concerned.
     let mut by_reason: BTreeMap<&str, (Vec<String>, u64, u64)> = BTreeMap::new();
     for event_type in topology.types.keys() {
         let queue = names.processing(event_type);
-        let mut reasons = seen.unavailable.iter().filter(|consumer| consumer.queue == queue);
-        let Some(why) = reasons.next().and_then(|consumer| consumer.unavailable.as_deref()) else { continue };
-        let workers = 1 + u64::try_from(reasons.count()).unwrap_or(u64::MAX - 1);
-        let all = seen.queue(&queue).and_then(|figures| figures.counts.consumers).unwrap_or(workers).max(workers);
+        let workers = || seen.consumers.iter().filter(|consumer| consumer.queue == queue);
+        let mut reasons = workers().filter_map(|consumer| consumer.unavailable.as_deref());
+        let Some(why) = reasons.next() else { continue };
         let (types, away, of) = by_reason.entry(why).or_default();
         types.push(event_type.to_string());
-        *away += workers;
-        *of += all;
+        *away += 1 + count(reasons);
+        *of += count(workers());
     }
-    let finding = |(why, (types, workers, of)): (&str, _)| Finding::HandlerUnavailable {
-        why: why.to_owned(),
-        types,
-        workers,
-        of,
+    let finding = |(why, (types, workers, of)): (&str, _)| {
+        let why = why.to_owned();
+        Finding::HandlerUnavailable { why, types, workers, of }
     };
     by_reason.into_iter().map(finding).collect()
 }
 
-/// Returns the queues whose events wait for a reason that another finding names.
-fn explained<'f>(no_consumer: Option<&'f Finding>, silent: &'f [Finding]) -> Vec<&'f str> {
-    let queues = no_consumer.into_iter().chain(silent).flat_map(|finding| match finding {
-        Finding::NoConsumer { queues, .. } => queues.iter().map(|queue| queue.queue.as_str()).collect(),
-        Finding::NotAcknowledging { queues, .. } => queues.iter().map(String::as_str).collect(),
-        _ => Vec::new(),
-    });
-    queues.collect()
+fn count<T>(all: impl Iterator<Item = T>) -> u64 {
+    u64::try_from(all.count()).unwrap_or(u64::MAX)
 }
 
-fn overdue(topology: &Topology, seen: &Observation, explained: &[&str]) -> Option<Finding> {
+/// What explains that the events of a type wait.
+#[derive(Default)]
+struct Explained<'f> {
+    queues: Vec<&'f str>,
+    types: Vec<&'f str>,
+}
+
+/// Returns what waits for a reason that another finding names.
+fn explained<'f>(findings: impl Iterator<Item = &'f Finding>) -> Explained<'f> {
+    let mut explained = Explained::default();
+    for finding in findings {
+        match finding {
+            Finding::NoConsumer { queues, .. } => {
+                explained.queues.extend(queues.iter().map(|queue| queue.queue.as_str()));
+            }
+            Finding::NotAcknowledging { queues, .. } => explained.queues.extend(queues.iter().map(String::as_str)),
+            Finding::HandlerUnavailable { types, .. } => explained.types.extend(types.iter().map(String::as_str)),
+            _ => {}
+        }
+    }
+    explained
+}
+
+fn overdue(topology: &Topology, seen: &Observation, explained: &Explained<'_>) -> Option<Finding> {
     let names = Names::new(topology.name.clone());
     let mut overdue: Vec<_> = seen
         .overdue
         .iter()
-        .filter(|event| !explained.contains(&names.processing(&event.event_type).as_str()))
+        .filter(|event| {
+            !explained.types.contains(&event.event_type.as_str())
+                && !explained.queues.contains(&names.processing(&event.event_type).as_str())
+        })
         .collect();
     overdue.sort_by_key(|event| event.due);
     let first = overdue.first()?;

@@ -111,13 +111,12 @@ impl<'a> Sources<'a> {
         let sight = management.sight().await?;
         let history = longest_patience(self.topology) * 2;
         let consuming = async {
-            let consumers = management.consumers().await?;
+            let consumers = if sight.statistics { management.consumers().await? } else { Vec::new() };
             let channels = if sight.rates { management.holders(history, &consumers).await? } else { Vec::new() };
             Ok((consumers, channels))
         };
-        let (objects, queues, (mut consumers, mut channels), alarms) =
+        let (objects, queues, (consumers, mut channels), alarms) =
             tokio::try_join!(management.objects(false), management.figures(), consuming, management.alarms())?;
-        consumers.retain(|consumer| consumer.unavailable.is_some());
         if !self.is_one_broker.load(Ordering::Relaxed) {
             one_broker(&self.broker, management, &objects, "status").await.map_err(Unseen::Other)?;
             self.is_one_broker.store(true, Ordering::Relaxed);
@@ -136,7 +135,7 @@ impl<'a> Sources<'a> {
             readings: vec![Reading { at, queues }],
             objects: Some(objects),
             channels: sight.rates.then_some(channels),
-            unavailable: consumers,
+            consumers,
             alarms: Some(alarms),
             letters: letters.collect(),
             blind: blind.into_iter().flatten().collect(),

@@ -26,8 +26,8 @@ pub(super) struct Observation {
     pub(super) missing: Vec<String>,
     /// The channels that hold deliveries.
     pub(super) channels: Option<Vec<Channel>>,
-    /// The consumers whose handler is unavailable.
-    pub(super) unavailable: Vec<Consumer>,
+    /// The consumers that this user may see.
+    pub(super) consumers: Vec<Consumer>,
     pub(super) alarms: Option<Vec<Alarm>>,
     /// The numbers of dead letters in the last minutes, by queue.
     pub(super) letters: BTreeMap<String, Vec<Sample>>,

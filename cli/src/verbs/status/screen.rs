@@ -115,7 +115,8 @@ fn notes(summary: &Summary, width: usize) -> Vec<String> {
     blank.into_iter().chain(lines).collect()
 }
 
-/// Returns a sentence about the messages that no list of events has. `how` exact the number is depends on how old the counts are.
+/// Returns a sentence about the messages that no list of events has. `how` is *about* or *at least*, by how old RabbitMQ's
+/// counts are.
 pub(super) fn unlisted_words(unlisted: &[Unlisted], how: &str) -> Option<String> {
     const SHOWN: usize = 4;
     if unlisted.is_empty() {

@@ -113,7 +113,7 @@ impl Summary {
 fn unknown(seen: &Observation) -> Vec<String> {
     let blind = seen.blind.iter().filter_map(|blind| match blind {
         Blind::Management { .. } => None,
-        Blind::Channels => Some("whether connections of other users acknowledge: this user needs the tag `monitoring`"),
+        Blind::Channels => Some("whether connections of other users acknowledge, and whether their handlers are available: this user needs the tag `monitoring`"),
         Blind::Rates => Some("rates, and whether consumers acknowledge: management.rates_mode is `none`"),
     });
     let redis = matches!(seen.redis, Redis::NotGiven).then_some("delayed events: set --redis-url (REDIS_URL)");

@@ -43,8 +43,8 @@ impl Finding {
             }
             Self::NoConsumer { queues, .. } => {
                 let events = queues.iter().map(|queue| queue.messages).sum();
-                let (it, them) = if queues.len() == 1 { ("it has", "in") } else { ("they have", "in") };
-                format!("{} {them} {}, and {it} no consumer", wait(events), names(queues))
+                let it = if queues.len() == 1 { "it has" } else { "they have" };
+                format!("{} in {}, and {it} no consumer", wait(events), names(queues))
             }
             Self::NotAcknowledging { connection, program, queues, held, silent_seconds } => {
                 let program = program.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();

@@ -49,10 +49,12 @@ fn growing(world: &mut World) {
 /// Two workers of `mail` of which so many cannot reach their service, beside an event that waits for them.
 fn unavailable(world: &mut World, workers: usize) {
     overdue(world);
-    world.queue("billing.processor.mail", |figures| figures.counts.consumers = Some(2));
-    let why = Some("connection refused".to_owned());
-    let consumer = Consumer { queue: "billing.processor.mail".to_owned(), channel: None, unavailable: why };
-    world.seen.unavailable = vec![consumer; workers];
+    let consumer = |n| Consumer {
+        queue: "billing.processor.mail".to_owned(),
+        channel: None,
+        unavailable: (n < workers).then(|| "connection refused".to_owned()),
+    };
+    world.seen.consumers = (0..2).map(consumer).collect();
 }
 
 #[rstest]
@@ -60,7 +62,10 @@ fn unavailable(world: &mut World, workers: usize) {
 #[case(|world: &mut World| unavailable(world, 2), &["the handler of mail is unavailable: connection refused"])]
 #[case(
     |world: &mut World| unavailable(world, 1),
-    &["the handler of mail is unavailable in 1 of 2 workers: connection refused"]
+    &[
+        "an event of mail (0197c5e2) was due 3h ago and has not run",
+        "the handler of mail is unavailable in 1 of 2 workers: connection refused",
+    ]
 )]
 #[case(alarmed, &["RabbitMQ blocks all publishers: disk alarm on rabbit@a"])]
 #[case(

@@ -61,7 +61,7 @@ pub(crate) struct Head {
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(crate) struct ChangeView {
-    /// What the plan does about it.
+    /// The action of the plan on the object.
     action: Action,
     /// The kind of the object.
     kind: Kind,
@@ -76,7 +76,7 @@ pub(crate) struct ChangeView {
     /// The reason, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// What must be given, besides running `apply`.
+    /// The flag that the action needs, besides running `apply`.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs: Option<Need>,
     /// The number of messages in the queue.
@@ -90,7 +90,7 @@ pub(crate) struct ChangeView {
     line: Option<usize>,
 }
 
-/// What an object is, besides its name.
+/// The kind of an object, and all else beside its name.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(deny_unknown_fields)]

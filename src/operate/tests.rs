@@ -33,6 +33,7 @@ use crate::{
 
 mod cancelled;
 mod dead_letters;
+mod first;
 mod left_behind;
 mod moving;
 

@@ -12,7 +12,7 @@ use super::held::Held;
 /// A difference between the file and the broker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// What the plan does about it.
+    /// The action of the plan on the object.
     pub action: Action,
     /// The object that differs.
     pub address: Address,

@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// The golden screens: `tests/work/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// `UPDATE_GOLDEN=1` writes the screens anew.
     #[test]
     fn a_summary_is_as_it_was_drawn() {
         let mut summary = Summary::default();

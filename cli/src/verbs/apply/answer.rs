@@ -38,7 +38,7 @@ pub(crate) struct Report {
 pub(crate) struct NotRemoved {
     #[serde(flatten)]
     pub(super) address: Address,
-    /// What keeps it.
+    /// The cause that keeps the object.
     pub(super) why: String,
 }
 

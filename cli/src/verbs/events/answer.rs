@@ -57,7 +57,7 @@ pub(crate) struct Changed {
     was_due: Option<String>,
 }
 
-/// What a command has made of events.
+/// The result of a command that changes events.
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Changes {

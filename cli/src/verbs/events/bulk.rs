@@ -77,7 +77,7 @@ pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: 
     Ok(Exit::Done)
 }
 
-/// What a dry run has found.
+/// The events that a dry run has found.
 #[derive(Default)]
 pub(super) struct DryRun {
     /// The first events.

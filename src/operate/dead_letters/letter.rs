@@ -197,6 +197,15 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_letter_has_the_event_that_its_delivery_would_have() {
+        let headers = [("x-death", death("rejected")), ("attempts", Value::I64(4)), ("tenant", Value::text("a"))];
+        let letter = letter("mail", "a", &headers);
+        let (known, now) = ("mail".parse().expect("a type"), Timestamp::UNIX_EPOCH);
+        let delivered = wire::decode(&known, letter.message.clone(), now, String::new).expect("an event");
+        assert_eq!(letter.event(now), Ok(delivered));
+    }
+
+    #[test]
     fn a_letter_with_a_broken_header_is_no_event() {
         let letter = letter("mail", "a", &[("nbf", Value::Bool(true))]);
         assert!(letter.event(Timestamp::UNIX_EPOCH).expect_err("poison").contains("`nbf`"));

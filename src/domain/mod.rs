@@ -4,7 +4,7 @@
 //! and [`safety`] proves that these lose no event. [`event`] is an event, [`message`] a message of AMQP, and [`wire`]
 //! turns each into the other. [`delay`] chooses the route of a delayed event. [`register`] defines the calls to the
 //! register and their answers, [`trouble`] the causes of its outages. [`settlement`] decides what follows from a
-//! handler's answer.
+//! handler's answer. [`schedule`] computes when an event that comes again is due.
 
 pub mod compile;
 pub mod delay;
@@ -15,6 +15,7 @@ pub mod names;
 pub mod reason;
 pub mod register;
 pub mod safety;
+pub mod schedule;
 pub mod settlement;
 pub mod spec;
 pub mod time;

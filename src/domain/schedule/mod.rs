@@ -1,0 +1,3 @@
+//! Schedules: when an event that comes again is due.
+
+pub mod calendar;

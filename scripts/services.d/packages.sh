@@ -10,6 +10,7 @@ missing_packages() {
     # Rust links with `cc`, and some crates contain C code.
     if [[ $WANT_BUILD == yes ]] && ! { command -v cc >/dev/null && has_libc_headers; }; then printf '%s\n' gcc libc6-dev; fi
     if [[ $WANT_PYTHON == yes ]] && ! has_pika; then say python3-pika; fi
+    if [[ $WANT_PYTHON == yes ]] && ! has_croniter && ! find_pip; then say python3-pip-whl; fi
 }
 
 # The first python3 on the PATH may be the user's own, which does not see Debian's packages; so the system's is tried too.
@@ -17,6 +18,44 @@ has_pika() {
     local python
     for python in python3 /usr/bin/python3; do "$python" -c 'import pika' 2>/dev/null && return; done
     return 1
+}
+
+# Croniter is in a folder of its own, because each Debian has another version, and another version may have other instants.
+readonly CRONITER_PINS=$ROOT/scripts/services.d/croniter.txt CRONITER_DIR=$ROOT/.services/python
+
+has_croniter() { cmp -s "$CRONITER_PINS" "$CRONITER_DIR/pins.txt"; }
+
+# Sets PIP to the command of a pip.
+PIP=()
+find_pip() {
+    local python wheel
+    for python in python3 /usr/bin/python3; do
+        PIP=("$python" -m pip)
+        if "${PIP[@]}" --version >/dev/null 2>&1; then return; fi
+    done
+    # Debian's package python3-pip-whl.
+    for wheel in /usr/share/python-wheels/pip-*.whl; do
+        PIP=(/usr/bin/python3 "$wheel/pip")
+        if [[ -f $wheel ]]; then return; fi
+    done
+    return 1
+}
+
+# Installs croniter from PyPI. All its output goes to standard error.
+ensure_croniter() {
+    if has_croniter; then return; fi
+    may_install "croniter" "with pip into .services/python"
+    find_pip || die $EXIT_MISSING "there is no pip, which installs croniter; install the package python3-pip"
+    note "Installing croniter with pip into $CRONITER_DIR."
+    # scripts/services keeps secrets in the folder above.
+    (umask 077 && mkdir -p "$ROOT/.services")
+    rm -rf "$CRONITER_DIR"
+    PIP_ROOT_USER_ACTION=ignore "${PIP[@]}" install --quiet --disable-pip-version-check --target "$CRONITER_DIR" --no-deps \
+        --only-binary :all: --require-hashes --requirement "$CRONITER_PINS" </dev/null >&2 ||
+        die $EXIT_FAILED "pip could not install croniter; its reason is above"
+    cp "$CRONITER_PINS" "$CRONITER_DIR/pins.txt"
+    # With sudo the files would belong to root.
+    if ((EUID == 0)); then chown --reference="$ROOT" "$ROOT/.services" && chown -R --reference="$ROOT" "$CRONITER_DIR"; fi
 }
 
 has_libc_headers() { cc -E -include stdlib.h -x c /dev/null >/dev/null 2>&1; }
@@ -49,21 +88,26 @@ missing() {
     die $EXIT_MISSING "$@" "to install them (without starting their services), type:" "  $(install_line)"
 }
 
+# may_install WHAT HOW: asks whether to install it, unless --yes or CI=true has answered already.
+may_install() {
+    local answer
+    if [[ $YES != yes && ${CI:-} != true ]]; then
+        [[ -t 0 && -t 2 ]] || missing "not installed: $1"
+        read -r -p "Not installed: $1. Install $2 now? [y/N] " answer || answer=
+        [[ $answer == [yY] || $answer == [yY][eE][sS] ]] || missing "not installed: $1"
+    fi
+}
+
 # Installs missing packages. All its output goes to standard error.
 ensure_packages() {
     local -a packages
-    local answer
     mapfile -t packages < <(missing_packages)
     ((${#packages[@]})) || return 0
     command -v apt-get >/dev/null || die $EXIT_MISSING \
         "not found: ${packages[*]}; this is neither Debian nor Ubuntu, so they can't be installed from here." \
         "If a C compiler or Python's pika (python3 -m pip install pika) is missing, install it yourself." \
         "For RabbitMQ and Redis, start Docker, install them yourself, or set AMQP_URL and REDIS_URL to servers to use."
-    if [[ $YES != yes && ${CI:-} != true ]]; then
-        [[ -t 0 && -t 2 ]] || missing "not installed: ${packages[*]}"
-        read -r -p "Not installed: ${packages[*]}. Install with apt-get now? [y/N] " answer || answer=
-        [[ $answer == [yY] || $answer == [yY][eE][sS] ]] || missing "not installed: ${packages[*]}"
-    fi
+    may_install "${packages[*]}" "with apt-get"
     if ((EUID != 0)); then
         command -v sudo >/dev/null || missing "not installed: ${packages[*]}; that needs root, and there is no sudo"
         local -a sudo=(sudo)

@@ -158,6 +158,7 @@ mod outage;
 mod ports;
 mod publish;
 mod routes;
+mod schedules;
 mod shutdown;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

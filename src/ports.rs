@@ -6,7 +6,7 @@ mod error;
 mod parts;
 mod written;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -198,10 +198,29 @@ pub trait Receipt: Send + Sync {
     fn reject(self: Box<Self>) -> Written;
 }
 
+/// The states of the schedules, each a text that [`State`](crate::domain::schedule::state::State) reads and writes.
+#[async_trait]
+pub trait ScheduleStates: Send + Sync + 'static {
+    /// Returns the state of each schedule by its name.
+    async fn schedules(&self) -> Result<BTreeMap<String, String>, RegisterError>;
+    /// Returns the state of a schedule.
+    async fn schedule(&self, name: &str) -> Result<Option<String>, RegisterError>;
+    /// Replaces the state of a schedule, and removes it if there is no new one. Returns `false`, and changes nothing, if the state is
+    /// not `before`.
+    async fn replace_schedule(
+        &self,
+        name: &str,
+        before: Option<&str>,
+        after: Option<&str>,
+    ) -> Result<bool, RegisterError>;
+    /// Takes the turn to heal the schedules, which others then do not get for this long. Returns whether it was free.
+    async fn take_turn(&self, length: Duration) -> Result<bool, RegisterError>;
+}
+
 /// The register, which tells which copies are stale. A call takes a batch and answers in the order of the batch. Each
 /// call may be lost, repeated or late without harm.
 #[async_trait]
-pub trait Register: Send + Sync + 'static {
+pub trait Register: ScheduleStates {
     /// Fails if the register does not answer.
     async fn ping(&self) -> Result<(), RegisterError>;
     /// Returns the register's URL without the password, for messages.

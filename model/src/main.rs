@@ -27,6 +27,7 @@ mod publisher;
 mod register;
 mod rules;
 mod scenario;
+mod schedules;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -92,7 +93,14 @@ fn main() -> ExitCode {
             });
         }
     });
-    let holds = holds.into_inner().unwrap_or(false);
+    let mut holds = holds.into_inner().unwrap_or(false);
+    for scenario in schedules::scenario::SCENARIOS {
+        let name = format!("schedule: {}", scenario.name);
+        if name.contains(&args.scenario) {
+            let faults = scenario.faults.max(args.faults);
+            holds &= told_of_schedule(&name, &schedules::scenario::Scenario { faults, ..*scenario }, args.states);
+        }
+    }
     let seconds = begun.elapsed().as_secs();
     say(&format!(
         "{}, after {seconds} s.",
@@ -114,6 +122,21 @@ fn told(scenario: &Scenario, at_most: usize) -> bool {
     if let Some(broken) = &found.broken {
         let trace = broken.trace.join("\n  ");
         text = format!("{text}\n{}: {}\n  {trace}", scenario.name, broken.property);
+    }
+    say(&text);
+    found.whole && found.broken.is_none()
+}
+
+/// Explores one scenario of schedules and prints its row. Returns whether all states were seen and all properties hold.
+fn told_of_schedule(name: &str, scenario: &schedules::scenario::Scenario, at_most: usize) -> bool {
+    let begun = Instant::now();
+    let found = schedules::explore(scenario, at_most);
+    let time = Duration::from_secs(begun.elapsed().as_secs());
+    let whole = if found.whole { "" } else { "  NOT ALL" };
+    let [faults, states] = [scenario.faults.into(), found.states].map(|number: usize| number.to_string());
+    let mut text = row([name, "-", &faults, &states, "-", "-", &format!("{time:?}")]) + whole;
+    if let Some((broken, trace)) = &found.broken {
+        text = format!("{text}\n{name}: {broken}\n  {}", trace.join("\n  "));
     }
     say(&text);
     found.whole && found.broken.is_none()

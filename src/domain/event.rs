@@ -1,6 +1,6 @@
 //! An event: a task of one type, perhaps about one object, perhaps not to be run before some time.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::{
     message::Properties,
     register::{CopyVersion, DedupSlot, Subject},
+    schedule::link::Link,
     settlement::Failed,
     spec::{Delayed, Immediate, TypeSpec},
     time,
@@ -81,6 +82,8 @@ pub struct Event {
     pub payload: Bytes,
     /// The properties and headers of the message that its copies keep.
     pub properties: Properties,
+    /// The event's place in its schedule, if a schedule has published it.
+    pub schedule: Option<Arc<Link>>,
 }
 
 impl Event {

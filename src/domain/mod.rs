@@ -4,7 +4,7 @@
 //! and [`safety`] proves that these lose no event. [`event`] is an event, [`message`] a message of AMQP, and [`wire`]
 //! turns each into the other. [`delay`] chooses the route of a delayed event. [`register`] defines the calls to the
 //! register and their answers, [`trouble`] the causes of its outages. [`settlement`] decides what follows from a
-//! handler's answer. [`schedule`] computes when an event that comes again is due.
+//! handler's answer. [`schedule`] defines periodic events.
 
 pub mod compile;
 pub mod delay;

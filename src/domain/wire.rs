@@ -4,6 +4,8 @@
 
 pub mod kept;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 
@@ -12,6 +14,7 @@ use super::{
     event::Event,
     reason::{self, cut_reason},
     register::{CopyVersion, DedupSlot},
+    schedule::link::{self, Link},
     time::millis_text,
     ttl::parse_time,
     words::{EventType, Reference},
@@ -231,6 +234,7 @@ fn read(
         traceparent: headers.text(header::TRACEPARENT, "text")?.map(str::to_owned),
         payload: Bytes::new(),
         properties: Properties::default(),
+        schedule: headers.link()?.map(Arc::new),
     })
 }
 
@@ -283,6 +287,12 @@ impl<'a> Reader<'a> {
         self.get(name)
             .map(|value| value.as_i64().filter(|n| range.contains(n)).ok_or(Poison::Header { name, expected }))
             .transpose()
+    }
+
+    fn link(&self) -> Result<Option<Link>, Poison> {
+        let (name, expected) = (link::HEADER, "the place of the event in its schedule, as `topology apply` writes it");
+        let text = self.text(name, expected)?;
+        text.map(|text| Link::parse(text).map_err(|_| Poison::Header { name, expected })).transpose()
     }
 
     fn small(&self, name: &'static str) -> Result<u32, Poison> {

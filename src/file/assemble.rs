@@ -47,6 +47,7 @@ pub(super) fn topology(top: &Section) -> Option<Topology> {
         ack_timeout: top.get(&ACK_TIMEOUT).copied()?,
         max_payload: usize::try_from(top.get(&MAX_PAYLOAD).copied()?).ok()?,
         types: types?,
+        schedules: BTreeMap::new(),
     })
 }
 

@@ -300,6 +300,7 @@ impl NewEvent {
             traceparent: self.traceparent,
             payload: self.payload,
             properties: Properties::default(),
+            schedule: None,
             id,
         })
     }

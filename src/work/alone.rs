@@ -57,7 +57,7 @@ impl Lane {
             }
             Err((ready, NotSettled::Answer(disposition))) => self.answer(ready, disposition).await,
             Err((ready, NotSettled::Again(_))) => self.answer(ready, Disposition::GiveBack).await,
-            Err((ready, NotSettled::Unavailable)) => {
+            Err((ready, NotSettled::Unavailable | NotSettled::Waits)) => {
                 drop(permit);
                 self.wait_as_copy(ready, Wait::Busy).await
             }

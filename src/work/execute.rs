@@ -25,6 +25,9 @@ use crate::{
 impl Lane {
     /// Runs the handler once, and decides what follows. The run started at `started`.
     pub(super) async fn run(&self, claimed: &mut Claimed, started: Instant) -> Result<Decision, NotSettled> {
+        if let Some(decision) = self.admit(claimed).await? {
+            return Ok(decision);
+        }
         let outcome = self.execute(claimed).await?;
         let ran = match self.decide(claimed.event(), outcome, claimed.tries(), started) {
             Next::Settle(decision) => Ok(decision),
@@ -38,6 +41,16 @@ impl Lane {
             }
         };
         self.health.available(started);
+        if let Some(link) = &claimed.event().schedule {
+            match &ran {
+                // Any other decision has a follow-up, which notes the end.
+                Ok(Decision::Finish) => {
+                    self.end_scheduled(claimed.event(), &Decision::Finish).await.map_err(NotSettled::Answer)?;
+                }
+                Err(NotSettled::Again(after)) => self.note_wait(link, *after).await?,
+                Ok(_) | Err(_) => {}
+            }
+        }
         ran
     }
 

@@ -57,6 +57,9 @@ impl Lane {
     /// Publishes what follows from a decision, and waits for the broker's confirm. Returns the end of the run for the register.
     /// The error says what becomes of a delivery whose event is not settled.
     pub(super) async fn follow_up(&self, event: &Event, decision: Decision) -> Result<End, Disposition> {
+        if decision != Decision::Finish {
+            self.end_scheduled(event, &decision).await?;
+        }
         let (copy, end, count) = self.prepare(event, decision).await?;
         let routes = &self.common.routes;
         match copy {

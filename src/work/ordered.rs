@@ -20,6 +20,7 @@ use super::{
     lane::Lane,
     not_run::Wait,
     open::{NotDue, Opened},
+    scheduled,
     stage::{Disposition, NotSettled, Ready},
 };
 use crate::{
@@ -165,6 +166,7 @@ impl Lane {
                 }
                 Err((ready, NotSettled::Unavailable)) => (ready, self.health.next_start().unwrap_or_else(Instant::now)),
                 Err((ready, NotSettled::Again(after))) => (ready, Instant::now() + after),
+                Err((ready, NotSettled::Waits)) => (ready, Instant::now() + scheduled::LOOK_AGAIN),
             };
             looks = looks_at_busy().build();
         }

@@ -141,7 +141,7 @@ impl Lane {
                 self.answer(ready, disposition).await;
                 return ControlFlow::Continue(());
             }
-            Err((ready, NotSettled::Unavailable)) => (ready, ControlFlow::Break(())),
+            Err((ready, NotSettled::Unavailable | NotSettled::Waits)) => (ready, ControlFlow::Break(())),
             Err((ready, NotSettled::Answer(Disposition::GiveBack) | NotSettled::Again(_))) => {
                 (ready, ControlFlow::Continue(()))
             }

@@ -18,7 +18,7 @@ use super::{
     builder::{WorkError, Worker},
     common::{Common, LAST_WORDS},
     counters::{Counters, Summary},
-    event_loop,
+    event_loop, healing,
     isolation::Isolation,
     lane::Lane,
     meters::Meters,
@@ -163,6 +163,9 @@ impl Worker {
         }
         let leases = common.clone();
         let _renewing = AbortOnDropHandle::new(tokio::spawn(async move { renewal::renew(&leases).await }));
+        if !common.topology.schedules.is_empty() {
+            common.spawn(&tasks, healing::heal(Arc::clone(&common)));
+        }
         let health = common.clone();
         let _asking = AbortOnDropHandle::new(tokio::spawn(async move { health.ask_while_down().await }));
         if self.stop_when_empty {

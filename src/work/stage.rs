@@ -177,6 +177,8 @@ pub(super) enum NotSettled {
     Answer(Disposition),
     /// The handler is unavailable.
     Unavailable,
+    /// The event's schedule does not let it run yet.
+    Waits,
     /// The run failed, and the event runs again in place after this long.
     Again(Duration),
 }

@@ -1,6 +1,7 @@
 //! A register in memory, for tests.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -22,7 +23,7 @@ use crate::{
         },
         words::EventType,
     },
-    ports::{Clock, Index, Register, RegisterError},
+    ports::{Clock, Index, Register, RegisterError, ScheduleStates},
 };
 
 /// Keeps the register without Redis: the pure transitions of the protocol on one shard, with the time of a given clock.
@@ -38,6 +39,10 @@ pub struct MemoryRegister {
 struct Held {
     shard: Shard,
     index: index::Index,
+    /// The states of the schedules.
+    schedules: BTreeMap<String, String>,
+    /// When the turn to heal is free again, in µs.
+    turn: i64,
 }
 
 impl Held {
@@ -108,6 +113,46 @@ impl fmt::Debug for MemoryRegister {
 }
 
 #[async_trait]
+impl ScheduleStates for MemoryRegister {
+    async fn schedules(&self) -> Result<BTreeMap<String, String>, RegisterError> {
+        Ok(self.lock().schedules.clone())
+    }
+
+    async fn schedule(&self, name: &str) -> Result<Option<String>, RegisterError> {
+        #[cfg(test)]
+        self.script.answer(format!("schedule {name}"))?;
+        Ok(self.lock().schedules.get(name).cloned())
+    }
+
+    async fn replace_schedule(
+        &self,
+        name: &str,
+        before: Option<&str>,
+        after: Option<&str>,
+    ) -> Result<bool, RegisterError> {
+        #[cfg(test)]
+        self.script.answer(format!("replace schedule {name}"))?;
+        let schedules = &mut self.lock().schedules;
+        let is_before = schedules.get(name).map(String::as_str) == before;
+        match after {
+            _ if !is_before => {}
+            Some(after) => drop(schedules.insert(name.to_owned(), after.to_owned())),
+            None => drop(schedules.remove(name)),
+        }
+        Ok(is_before)
+    }
+
+    async fn take_turn(&self, length: Duration) -> Result<bool, RegisterError> {
+        let (held, now) = (&mut *self.lock(), self.now().micros);
+        let is_free = held.turn <= now;
+        if is_free {
+            held.turn = now.saturating_add(i64::try_from(length.as_micros()).unwrap_or(i64::MAX));
+        }
+        Ok(is_free)
+    }
+}
+
+#[async_trait]
 impl Register for MemoryRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
         #[cfg(test)]
@@ -144,7 +189,7 @@ impl Register for MemoryRegister {
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError> {
         #[cfg(test)]
         self.script.answer(format!("record {}", batch[0].version))?;
-        let record = |Held { shard, index }: &mut Held, now, call: &Record| {
+        let record = |Held { shard, index, .. }: &mut Held, now, call: &Record| {
             shard.record(now, call);
             index.record(now, shard, call);
         };
@@ -197,7 +242,7 @@ impl Register for MemoryRegister {
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
         #[cfg(test)]
         self.script.settle(batch)?;
-        let settle = |Held { shard, index }: &mut Held, now, call: &Settle| {
+        let settle = |Held { shard, index, .. }: &mut Held, now, call: &Settle| {
             shard.settle(now, call);
             index.settle(now, shard, call);
         };
@@ -208,7 +253,7 @@ impl Register for MemoryRegister {
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
         #[cfg(test)]
         self.script.answer("later")?;
-        let later = |Held { shard, index }: &mut Held, now, call: &Later| {
+        let later = |Held { shard, index, .. }: &mut Held, now, call: &Later| {
             let answer = shard.later(now, call);
             index.later(now, shard, call, answer);
             answer
@@ -219,7 +264,7 @@ impl Register for MemoryRegister {
     async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
         #[cfg(test)]
         self.script.cancel(self, batch)?;
-        let cancel = |Held { shard, index }: &mut Held, now, call: &Cancel| {
+        let cancel = |Held { shard, index, .. }: &mut Held, now, call: &Cancel| {
             let mut answer = shard.cancel(now, call);
             index.cancel(call, &mut answer);
             answer

@@ -8,6 +8,7 @@ mod items;
 mod keys;
 mod link;
 mod packed;
+mod schedules;
 mod scripts;
 mod settle_and_claim;
 

@@ -26,6 +26,7 @@ macro_rules! indexed {
 
 script!(PING, "scripts/ping.lua");
 script!(NOW, "scripts/now.lua");
+script!(SCHEDULES, "scripts/schedules.lua");
 script!(OWN, "scripts/own.lua");
 script!(RESERVE, "scripts/reserve.lua");
 script!(RENEW, "scripts/renew.lua");

@@ -58,7 +58,7 @@ impl Loop {
             Err(NotSettled::Answer(disposition)) => {
                 self.detours.spawn(lane.give_up(claimed, disposition));
             }
-            Err(NotSettled::Unavailable) => {
+            Err(NotSettled::Unavailable | NotSettled::Waits) => {
                 self.detours.spawn(async move {
                     let ready = lane.let_go(claimed).await;
                     lane.wait_as_copy(ready, Wait::Busy).await

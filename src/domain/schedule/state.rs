@@ -1,0 +1,341 @@
+//! The state of a schedule in Redis, and how it changes.
+//!
+//! These functions are the protocol of `docs/schedules.md`. The worker, `topology apply`, `topology schedule` and the model call
+//! them. The state is one text in Redis. Whoever changes it compares it with the text that it has read, and begins again if the
+//! state has changed meanwhile.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    definition::{Arm, CatchUp, Definition, Mode, OnScheduleFailure, Overlap},
+    link::Link,
+};
+use crate::domain::time;
+
+/// How long after its due time an event counts as lost if it neither waits in its queue nor runs.
+pub const OVERDUE: Duration = Duration::from_mins(1);
+
+/// How long an event waits whose schedule is unknown to its worker and to Redis. Within this time the workers whose files have the
+/// schedule restore its state.
+pub const UNKNOWN: Duration = Duration::from_mins(2);
+
+/// The state of a schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct State {
+    /// The digest of the definition that is valid. Empty once the schedule has left the file.
+    pub digest: String,
+    /// Whether `topology apply` wrote the digest. If a worker wrote it, after Redis had lost the state, a worker with another file may
+    /// overwrite it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub applied: bool,
+    /// The event that is next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub armed: Option<Armed>,
+    /// The newest event that was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<ScheduledRun>,
+    /// Set while the schedule is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Paused>,
+}
+
+/// The next event of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Armed {
+    /// The event.
+    #[serde(flatten)]
+    pub arm: Arm,
+    /// Whether the broker has confirmed it.
+    pub published: bool,
+}
+
+/// The newest event of a schedule that was started. Times are in ms since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ScheduledRun {
+    /// The event's id.
+    pub id: String,
+    /// The event's position.
+    pub position: i64,
+    /// When it was started.
+    pub started: i64,
+    /// When it will have ended, or been started again, unless it is lost.
+    pub until: i64,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<i64>,
+    /// How it ended, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+}
+
+/// Since when and why a schedule is paused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Paused {
+    /// The time, in ms since 1970.
+    pub since: i64,
+    /// The reason, for people.
+    pub reason: String,
+}
+
+/// What becomes of an event whose claim was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It runs.
+    Run,
+    /// It is settled without a run. The schedule goes on with the next event.
+    Skip(&'static str),
+    /// The run before it has not ended, so it waits.
+    Wait,
+    /// It does not belong to the schedule any more. `is_armed` tells whether another copy of the event does.
+    Drop {
+        /// Why.
+        why: &'static str,
+        /// Whether an event with this id is to run.
+        is_armed: bool,
+    },
+}
+
+/// An event that the chain of a schedule needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Nobody has published it.
+    Unpublished(Arm),
+    /// It was published, and is late. It is lost unless it waits in its queue.
+    Late(Arm),
+}
+
+impl Wanted {
+    /// Returns the event.
+    #[must_use]
+    pub const fn arm(self) -> Arm {
+        match self {
+            Self::Unpublished(arm) | Self::Late(arm) => arm,
+        }
+    }
+}
+
+impl State {
+    /// Returns the state of a schedule with this definition, whose chain has not begun.
+    fn new(digest: String, applied: bool) -> Self {
+        Self { digest, applied, ..Self::default() }
+    }
+
+    /// Reads a state. A text that is not one counts as a lost state.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// Returns the text in Redis.
+    #[must_use]
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Tells whether the schedule has left the file.
+    #[must_use]
+    pub const fn is_removed(&self) -> bool {
+        self.digest.is_empty()
+    }
+
+    /// Returns the state after `topology apply` with this definition. The first event is to be published.
+    #[must_use]
+    pub fn applied(before: Option<Self>, definition: &Definition, now: Timestamp) -> Self {
+        let digest = definition.digest();
+        let before = before.unwrap_or_default();
+        if before.digest == digest {
+            return Self { applied: true, ..before };
+        }
+        let after = before.last_position();
+        // The instant of the former definition that has passed without a run is made up for.
+        let owed = before.armed.map(|armed| armed.arm.position).filter(|at| *at <= now.as_millisecond());
+        let first = definition.rule.first(&definition.name, now, after, owed);
+        let armed = first.map(|arm| Armed { arm, published: false });
+        Self { digest, applied: true, armed, ..before }
+    }
+
+    /// Returns the state after `topology apply` with a file that does not have the schedule.
+    #[must_use]
+    pub fn removed(self) -> Self {
+        Self { digest: String::new(), applied: true, paused: None, ..self }
+    }
+
+    /// Returns the state with which a worker goes on: that in Redis, or that of the worker's own file if Redis has lost it.
+    #[must_use]
+    pub fn restored(before: Option<Self>, digest: Option<&str>) -> Option<Self> {
+        match (before, digest) {
+            (Some(state), Some(digest)) if !state.applied && state.digest != digest => {
+                Some(Self { armed: None, ..Self::new(digest.to_owned(), false) })
+            }
+            (Some(state), _) => Some(state),
+            (None, digest) => digest.map(|digest| Self::new(digest.to_owned(), false)),
+        }
+    }
+
+    /// Returns the event that the chain lacks, if it lacks one, and the state that names it. The state is written before the event is
+    /// published, so that no two definitions give one number to two events.
+    #[must_use]
+    pub fn repaired(self, definition: &Definition, now: Timestamp) -> (Self, Option<Wanted>) {
+        let Some(wanted) = self.wants(definition, now) else { return (self, None) };
+        let armed = match wanted {
+            Wanted::Unpublished(arm) => Armed { arm, published: false },
+            // If it is late again, it is late by now.
+            Wanted::Late(arm) => Armed { arm, published: self.armed.is_some_and(|armed| armed.published) },
+        };
+        (Self { armed: Some(armed), ..self }, Some(wanted))
+    }
+
+    fn wants(&self, definition: &Definition, now: Timestamp) -> Option<Wanted> {
+        if self.digest != definition.digest() || self.paused.is_some() {
+            return None;
+        }
+        let first = || definition.rule.first(&definition.name, now, self.last_position(), None);
+        let Some(Armed { arm, published }) = self.armed else { return first().map(Wanted::Unpublished) };
+        if !published {
+            return Some(Wanted::Unpublished(arm));
+        }
+        let now_ms = now.as_millisecond();
+        let late = now_ms.saturating_sub(millis(OVERDUE));
+        let run = self.run.as_ref().filter(|run| run.position >= arm.position);
+        match (run, definition.rule.mode) {
+            (None, _) => (arm.due < late).then_some(Wanted::Late(Arm { due: now_ms, ..arm })),
+            // It was started, and arms the next one at its end.
+            (Some(run), Mode::Sequential) => (run.until < late).then(first).flatten().map(Wanted::Late),
+            // It was started as an event of the former definition, after which nobody has armed the next one.
+            (Some(_), Mode::Fixed) => {
+                let next = || definition.rule.next(&definition.name, arm.position, now);
+                (arm.due < late).then(next).flatten().map(Wanted::Late)
+            }
+        }
+    }
+
+    /// Returns what becomes of an event whose claim was granted. `is_again` tells whether a run of
+    /// it has failed or was put off before.
+    #[must_use]
+    pub fn admit(&self, link: &Link, is_again: bool, now: Timestamp) -> Admission {
+        let id = link.id();
+        if is_again || self.run.as_ref().is_some_and(|run| run.id == id) {
+            return Admission::Run;
+        }
+        let drop = |why| Admission::Drop {
+            why,
+            is_armed: self.armed.is_some_and(|armed| armed.arm.position == link.position) && !self.is_removed(),
+        };
+        if self.is_removed() {
+            return drop("its schedule was removed");
+        }
+        if self.digest != link.digest {
+            return drop("its schedule has another definition now");
+        }
+        if self.paused.is_some() {
+            return Admission::Drop { why: "its schedule is paused", is_armed: false };
+        }
+        if self.is_next(link)
+            && let Some(why) = link.is_too_late(now)
+        {
+            return Admission::Skip(why);
+        }
+        let now = now.as_millisecond();
+        let runs = |run: &ScheduledRun| run.ended.is_none() && run.position < link.position && run.until > now;
+        match (self.run.as_ref().is_some_and(runs), link.rule.overlap) {
+            (false, _) => Admission::Run,
+            (true, Overlap::Queue) => Admission::Wait,
+            (true, Overlap::Skip) => Admission::Skip("the run before has not ended"),
+        }
+    }
+
+    /// Tells whether this event is the one from which the chain goes on.
+    #[must_use]
+    pub fn is_next(&self, link: &Link) -> bool {
+        let arms = self.digest == link.digest && self.paused.is_none();
+        arms && self.armed.is_none_or(|armed| armed.arm.position <= link.position)
+    }
+
+    /// Returns the state once the broker has confirmed an event.
+    #[must_use]
+    pub fn armed(self, digest: &str, arm: Arm) -> Self {
+        let is_newer = self.armed.is_none_or(|armed| armed.arm.position <= arm.position);
+        if self.digest != digest || !is_newer {
+            return self;
+        }
+        Self { armed: Some(Armed { arm, published: true }), ..self }
+    }
+
+    /// Returns the state once an event is started. It will have ended by `until`, or been started again.
+    #[must_use]
+    pub fn started(self, link: &Link, now: Timestamp, until: Timestamp) -> Self {
+        if self.run.as_ref().is_some_and(|run| run.position > link.position) {
+            return self;
+        }
+        let (started, until) = (now.as_millisecond(), until.as_millisecond());
+        let run = ScheduledRun { id: link.id(), position: link.position, started, until, ended: None, outcome: None };
+        Self { run: Some(run), ..self }
+    }
+
+    /// Returns the state once a run has failed or was put off, and its event waits to run again.
+    #[must_use]
+    pub fn goes_on(mut self, link: &Link, until: Timestamp) -> Self {
+        if let Some(run) = self.run.as_mut().filter(|run| run.position == link.position) {
+            run.until = until.as_millisecond();
+        }
+        self
+    }
+
+    /// Returns the state once an event has ended. `failed` tells whether it went to dead-letter.
+    #[must_use]
+    pub fn ended(mut self, link: &Link, now: Timestamp, outcome: &str, failed: bool) -> Self {
+        let now = now.as_millisecond();
+        if let Some(run) = self.run.as_mut().filter(|run| run.position == link.position) {
+            (run.ended, run.outcome) = (Some(now), Some(outcome.to_owned()));
+        }
+        if failed && link.rule.on_failure == OnScheduleFailure::Pause && self.digest == link.digest {
+            self.paused.get_or_insert_with(|| Paused { since: now, reason: outcome.to_owned() });
+        }
+        self
+    }
+
+    /// Returns the state once a person has paused the schedule.
+    #[must_use]
+    pub fn paused(self, now: Timestamp, reason: &str) -> Self {
+        let paused = Paused { since: now.as_millisecond(), reason: reason.to_owned() };
+        Self { paused: Some(self.paused.unwrap_or(paused)), ..self }
+    }
+
+    /// Returns the state once a person has resumed the schedule. Its next event is to be published.
+    #[must_use]
+    pub fn resumed(self, definition: &Definition, now: Timestamp) -> Self {
+        if self.paused.is_none() {
+            return self;
+        }
+        let first = definition.rule.first(&definition.name, now, self.last_position(), None);
+        Self { paused: None, armed: first.map(|arm| Armed { arm, published: false }), ..self }
+    }
+
+    fn last_position(&self) -> Option<i64> {
+        let armed = self.armed.map(|armed| armed.arm.position);
+        armed.into_iter().chain(self.run.as_ref().map(|run| run.position)).max()
+    }
+}
+
+impl Link {
+    /// Returns why the event is not to run any more, if it is late and its schedule does not make up for it.
+    fn is_too_late(&self, now: Timestamp) -> Option<&'static str> {
+        let slot = self.slot()?;
+        match self.rule.catch_up {
+            CatchUp::All => None,
+            CatchUp::Last => {
+                let later = self.rule.calendar.last_at_or_before(now, slot);
+                later.map(|_| "a later instant has passed, and only the last one is caught up with")
+            }
+            CatchUp::None => (time::later(slot, self.rule.jitter.saturating_add(OVERDUE)) < now)
+                .then_some("its instant passed while no worker ran"),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

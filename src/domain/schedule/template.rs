@@ -1,0 +1,89 @@
+//! The events of a schedule.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::{
+    definition::{Arm, Definition},
+    link::{HEADER, Link},
+};
+use crate::domain::{
+    event::Event,
+    message::{Properties, Value},
+    register::CopyVersion,
+    words::{EventType, Reference},
+};
+
+/// What all events of a schedule have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template {
+    link: Link,
+    event_type: EventType,
+    reference: Option<Reference>,
+    payload: Bytes,
+    content_type: Option<String>,
+    properties: Properties,
+}
+
+impl Template {
+    /// Returns the template of a definition.
+    #[must_use]
+    pub fn of(definition: &Definition) -> Self {
+        Self {
+            link: definition.link(0),
+            event_type: definition.event_type.clone(),
+            reference: definition.reference.clone(),
+            payload: definition.payload.clone(),
+            content_type: Some("application/json".to_owned()),
+            properties: Properties::default(),
+        }
+    }
+
+    /// Returns the template by which this event was made. `None` if no schedule has published it.
+    #[must_use]
+    pub fn of_event(event: &Event) -> Option<Self> {
+        let mut properties = event.properties.clone();
+        // They tell of this event alone.
+        properties.headers.remove(crate::domain::wire::REPLAYS);
+        Some(Self {
+            link: Link::clone(event.schedule.as_ref()?),
+            event_type: event.event_type.clone(),
+            reference: event.reference.clone(),
+            payload: event.payload.clone(),
+            content_type: event.content_type.clone(),
+            properties,
+        })
+    }
+
+    /// Returns the event of the schedule that this says.
+    #[must_use]
+    pub fn event(self, arm: Arm, now: Timestamp) -> Event {
+        let Self { link, event_type, reference, payload, content_type, mut properties } = self;
+        let link = link.at(arm.position);
+        let id = link.id();
+        properties.headers.insert(HEADER.to_owned(), Value::text(&link.text()));
+        Event {
+            stamp: CopyVersion::uncontested(&id, 0),
+            reason: Some(format!("schedule: {}", link.schedule)),
+            id,
+            event_type,
+            reference,
+            created_at: now,
+            nbf: Timestamp::from_millisecond(arm.due).ok(),
+            attempts: 0,
+            busy: 0,
+            crashes: 0,
+            by_hand: false,
+            first_failure: None,
+            last_failure: None,
+            content_type,
+            correlation_id: None,
+            traceparent: None,
+            payload,
+            properties,
+            schedule: Some(Arc::new(link)),
+        }
+    }
+}

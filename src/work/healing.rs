@@ -1,0 +1,57 @@
+//! Heals the schedules: publishes events of the chains that were lost, with a purged queue, a lost cluster or an emptied Redis.
+
+use std::{sync::Arc, time::Duration};
+
+use super::common::Common;
+use crate::{
+    domain::schedule::{definition::Definition, state::State},
+    schedules::{Repaired, Repairer, time},
+};
+
+/// How often the workers look at the schedules. One of them looks, and the others leave it to that one.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// How often a worker asks whether it is its turn to look.
+const ASK: Duration = Duration::from_secs(10);
+
+/// Heals until the worker stops. A schedule that cannot be healed now is healed at the next look.
+pub(super) async fn heal(common: Arc<Common>) {
+    while common.stop.run_until_cancelled(tokio::time::sleep(ASK)).await.is_some() {
+        match common.register.take_turn(LOOK).await {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(error) => {
+                tracing::debug!(%error, "the schedules are not looked at");
+                continue;
+            }
+        }
+        for definition in common.topology.schedules.values() {
+            common.heal(definition).await;
+        }
+    }
+}
+
+impl Common {
+    async fn heal(&self, definition: &Definition) {
+        let digest = definition.digest();
+        let repairer = Repairer {
+            topology: &self.topology,
+            routes: &self.routes,
+            broker: &*self.broker,
+            register: &*self.register,
+            clock: &*self.clock,
+            outage: &self.broker_outage,
+        };
+        let name = &definition.name;
+        match repairer.repair(definition, |state| State::restored(state, Some(&digest))).await {
+            Ok(None) => {}
+            Ok(Some(Repaired::Armed(arm))) => {
+                tracing::info!(schedule = %name, "schedule armed; its next event is due at {}", time(arm.due));
+            }
+            Ok(Some(Repaired::ArmedAgain(arm))) => {
+                tracing::warn!(schedule = %name, "event of a schedule was lost or is late; published again, due at {}", time(arm.due));
+            }
+            Err(error) => tracing::warn!(%error, schedule = %name, "schedule not healed; trying again in {}s", LOOK.as_secs()),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Events of schedules: each arms the next one. `docs/schedules.md` has the protocol.
+//!
+//! With `mode: fixed` the next event is published before the handler starts, and with `mode: sequential` after it has ended. Either way
+//! it is confirmed before the state says so, and the state is written before this event is acknowledged. A crash in between
+//! publishes the next event again. It has the same id, so the register runs one of the two.
+
+use std::time::Duration;
+
+use backon::BackoffBuilder as _;
+use fail::fail_point;
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{
+    lane::Lane,
+    stage::{Claimed, Disposition, NotSettled},
+};
+use crate::{
+    domain::{
+        event::Event,
+        schedule::{
+            definition::{Arm, Definition, Mode},
+            link::Link,
+            state::{Admission, State, UNKNOWN},
+            template::Template,
+        },
+        settlement::Decision,
+        time,
+        words::plain,
+    },
+    outage::backoff,
+    schedules,
+};
+
+/// How soon a type that keeps its order looks again whether an event of a schedule may run.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How much longer than its handler may take a run counts as under way, before it counts as lost.
+const ALLOWANCE: Duration = Duration::from_mins(1);
+
+impl Lane {
+    /// Admits an event of a schedule, and arms the next one where that comes before the run. Returns the decision for an event that
+    /// does not run.
+    pub(super) async fn admit(&self, claimed: &Claimed) -> Result<Option<Decision>, NotSettled> {
+        let event = claimed.event();
+        let Some(link) = &event.schedule else { return Ok(None) };
+        let restored = self.restore(link).await?;
+        let now = self.common.clock.now();
+        let Some(state) = restored else {
+            // Redis has lost the state, and this worker's file does not have the schedule.
+            if time::later(event.due(), UNKNOWN) >= now {
+                return Err(NotSettled::Waits);
+            }
+            return self.refuse(event, "no file has its schedule", true);
+        };
+        let skips = match state.admit(link, event.stamp.generation > 0, now) {
+            Admission::Run => None,
+            Admission::Skip(why) => Some(why),
+            Admission::Wait => return Err(NotSettled::Waits),
+            Admission::Drop { why, is_armed } => return self.refuse(event, why, is_armed),
+        };
+        let arms = link.rule.mode == Mode::Fixed || skips.is_some();
+        let next = if arms { self.arm_next(event, link, &state, now).await? } else { None };
+        let now = self.common.clock.now();
+        let until = self.run_ends(now, Duration::ZERO);
+        self.change(link, |state| {
+            let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm)).started(link, now, until);
+            Some(match skips {
+                Some(why) => state.ended(link, now, &format!("skipped: {why}"), false),
+                None => state,
+            })
+        })
+        .await?;
+        fail_point!("work.schedule-started");
+        let Some(why) = skips else { return Ok(None) };
+        tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule skipped: {why}");
+        Ok(Some(Decision::Finish))
+    }
+
+    /// Notes that a run of a schedule's event is over, and arms the next event where that comes after the run.
+    pub(super) async fn end_scheduled(&self, event: &Event, decision: &Decision) -> Result<(), Disposition> {
+        let Some(link) = &event.schedule else { return Ok(()) };
+        let ended = self.note_end(event, link, decision).await;
+        ended.map_err(|why| match why {
+            NotSettled::Answer(disposition) => disposition,
+            NotSettled::Unavailable | NotSettled::Waits | NotSettled::Again(_) => Disposition::GiveBack,
+        })
+    }
+
+    async fn note_end(&self, event: &Event, link: &Link, decision: &Decision) -> Result<(), NotSettled> {
+        let now = self.common.clock.now();
+        let (outcome, failed) = match decision {
+            Decision::Finish => ("done".to_owned(), false),
+            Decision::Drop { reason } => (format!("dropped: {reason}"), false),
+            Decision::DeadLetter(failed) => (format!("dead-letter: {}", failed.error()), true),
+            Decision::Retry { ttl, .. } => return self.note_wait(link, ttl.as_duration()).await,
+            Decision::RetryAfter { after, .. } => return self.note_wait(link, *after).await,
+            Decision::Requeue { at, .. } => return self.note_wait(link, time::until(now, *at)).await,
+        };
+        let state = self.restore(link).await?.unwrap_or_default();
+        let pauses = failed && state.clone().ended(link, now, &outcome, failed).paused.is_some();
+        let arms = link.rule.mode == Mode::Sequential && !pauses;
+        let next = if arms { self.arm_next(event, link, &state, now).await? } else { None };
+        self.change(link, |state| {
+            let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm));
+            Some(state.ended(link, now, &outcome, failed))
+        })
+        .await?;
+        fail_point!("work.schedule-ended");
+        if pauses {
+            tracing::warn!(schedule = %link.schedule, "schedule paused, because its event went to dead-letter; `topology schedule resume` resumes it");
+        }
+        Ok(())
+    }
+
+    /// Notes that the event waits for its next run.
+    pub(super) async fn note_wait(&self, link: &Link, wait: Duration) -> Result<(), NotSettled> {
+        let until = self.run_ends(self.common.clock.now(), wait);
+        self.change(link, |state| Some(state?.goes_on(link, until))).await.map(drop)
+    }
+
+    /// Publishes the next event, if the chain goes on from this one.
+    async fn arm_next(
+        &self,
+        event: &Event,
+        link: &Link,
+        state: &State,
+        now: Timestamp,
+    ) -> Result<Option<Arm>, NotSettled> {
+        let next = || link.rule.next(&link.schedule, link.position, now);
+        let Some(arm) = state.is_next(link).then(next).flatten() else { return Ok(None) };
+        let Some(template) = Template::of_event(event) else { return Ok(None) };
+        let next = template.event(arm, now);
+        self.send_on(&next, next.early_by(now)).await.map_err(NotSettled::Answer)?;
+        let asked = Instant::now();
+        if let Err(error) = schedules::record(&*self.common.register, &self.common.topology, &next).await {
+            self.unanswered(asked, &error, &next.id, "the event of a schedule is not listed");
+        }
+        fail_point!("work.schedule-armed");
+        Ok(Some(arm))
+    }
+
+    /// Drops an event that does not belong to its schedule any more.
+    fn refuse(&self, event: &Event, why: &str, is_armed: bool) -> Result<Option<Decision>, NotSettled> {
+        tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule dropped: {why}");
+        if is_armed {
+            // Another copy with this id may be about to run: the claim is released, and the event is not settled.
+            return Err(NotSettled::Answer(Disposition::Acknowledge));
+        }
+        Ok(Some(Decision::Finish))
+    }
+
+    /// Returns when a run that begins after `wait` has ended, unless it is lost.
+    fn run_ends(&self, now: Timestamp, wait: Duration) -> Timestamp {
+        time::later(now, wait.saturating_add(self.spec.handler_timeout).saturating_add(ALLOWANCE))
+    }
+
+    /// Returns the state of a schedule. If Redis has lost it, it is that of this worker's file, if the file has the schedule.
+    async fn restore(&self, link: &Link) -> Result<Option<State>, NotSettled> {
+        let own = self.common.topology.schedules.get(&link.schedule).map(Definition::digest);
+        self.change(link, |state| State::restored(state, own.as_deref())).await
+    }
+
+    /// Changes the state of a schedule, however long it takes until Redis answers.
+    async fn change(
+        &self,
+        link: &Link,
+        mut change: impl FnMut(Option<State>) -> Option<State> + Send,
+    ) -> Result<Option<State>, NotSettled> {
+        let mut pauses = backoff().build();
+        loop {
+            let asked = Instant::now();
+            match schedules::change(&*self.common.register, link.schedule.as_str(), &mut change).await {
+                Ok(state) => {
+                    self.common.register_answered(asked);
+                    return Ok(state);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, schedule = %link.schedule, "the state of a schedule cannot be changed; trying again");
+                    self.common.register_failed(asked, &error);
+                }
+            }
+            let pause = tokio::time::sleep(pauses.next().unwrap_or_default());
+            if self.common.give_back.run_until_cancelled(pause).await.is_none() {
+                return Err(NotSettled::Answer(Disposition::GiveBack));
+            }
+        }
+    }
+}

@@ -3,10 +3,12 @@
 pub use crate::{
     adapters::{bounded_file, memory, rabbitmq, redis, secret_url, tls},
     domain::{
-        compile, delay, event, names, reason, register, safety, schedule, settlement, spec, time, trouble, ttl, versions,
-        whereabouts, wire, words,
+        compile, delay, event, names, reason, register, safety, schedule, settlement, spec, time, trouble, ttl,
+        versions, whereabouts, wire, words,
     },
 };
+
+pub use crate::schedules::RepairError;
 
 pub mod ports {
     //! What the event's way needs from outside.

@@ -13,8 +13,8 @@ use crate::{
     output::Output,
     refused,
     verbs::{
-        apply, completions, dead_letter, destroy, events, export, graph, init, man, plan, publish, schema, status,
-        validate, work,
+        apply, completions, dead_letter, destroy, events, export, graph, init, man, plan, publish, schedule, schema,
+        status, validate, work,
     },
 };
 
@@ -36,6 +36,7 @@ Examples:
   topology events list                     list waiting and failed events
   topology status                          show what is wrong
   topology dead-letter list                why events were given up
+  topology schedule list                   when periodic events run next
 
 Exit codes:
   0  done or in sync
@@ -66,6 +67,7 @@ enum Verb {
     Events(events::Args),
     Status(status::Args),
     DeadLetter(dead_letter::Args),
+    Schedule(schedule::Args),
     Export(export::Args),
     Schema(schema::Args),
     Completions(completions::Args),
@@ -136,6 +138,7 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Events(args) => events::run(&common, args, output).await,
             Verb::Status(args) => status::run(&common, &args, output).await,
             Verb::DeadLetter(args) => dead_letter::run(&common, args, output).await,
+            Verb::Schedule(args) => schedule::run(&common, args, output).await,
             Verb::Export(args) => export::run(&common, &args, output),
             Verb::Schema(args) => schema::run(&args, output),
             Verb::Completions(args) => completions::run(&args, fitted(Cli::command())),

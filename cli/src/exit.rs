@@ -4,7 +4,10 @@ use std::{io::ErrorKind, process::ExitCode};
 
 use hatchery::{
     BrokerError, ConnectError, EventsError, PublishError, ReadError, RegisterError, WorkError,
-    internals::operate::DeadLettersError,
+    internals::{
+        RepairError,
+        operate::{DeadLettersError, SchedulesError},
+    },
 };
 
 use crate::{
@@ -118,6 +121,14 @@ impl Exit {
             Some(DeadLettersError::Broker(cause)) => return Self::of_layer(cause),
             Some(DeadLettersError::Register(cause)) => return Self::of_layer(cause),
             Some(DeadLettersError::Publish(cause)) => return Self::of_layer(cause),
+            Some(_) | None => {}
+        }
+        match error.downcast_ref::<SchedulesError>() {
+            Some(SchedulesError::Unknown { .. }) => return Some((Self::Usage, None)),
+            Some(SchedulesError::Repair(RepairError::Register(cause))) => return Self::of_layer(cause),
+            Some(SchedulesError::Repair(RepairError::Publish(cause))) => {
+                return Self::of_layer(cause).or(Some((Self::Unreachable, None)));
+            }
             Some(_) | None => {}
         }
         if let Some(PublishError::Broker(cause)) = error.downcast_ref::<PublishError>() {

@@ -37,6 +37,7 @@ mod plan_file;
 mod refused;
 mod register;
 mod render;
+mod schedules;
 mod stop;
 mod verbs;
 mod written;

@@ -17,6 +17,7 @@ pub mod register;
 pub mod safety;
 pub mod schedule;
 pub mod settlement;
+pub mod source;
 pub mod spec;
 pub mod time;
 pub mod trouble;

@@ -11,6 +11,7 @@ use super::{
     delay::Ladder,
     register::Terms,
     schedule::definition::Definition,
+    source::SourceSpec,
     ttl::Ttl,
     words::{EventType, Word},
 };
@@ -53,6 +54,8 @@ pub struct Topology {
     pub types: BTreeMap<EventType, TypeSpec>,
     /// The schedules by name.
     pub schedules: BTreeMap<Word, Definition>,
+    /// The queues of foreign messages that become events, by name.
+    pub sources: BTreeMap<Word, SourceSpec>,
 }
 
 /// The type of every queue on the broker.

@@ -10,7 +10,9 @@ use super::{
         PREFIX, QUEUE_TYPE, REDIS, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, RegisterWord, SHARDS, TRIES, TYPES,
         WINDOW,
     },
+    schedules,
     section::{Named, Origin, Section, Timer},
+    sources,
 };
 use crate::domain::{
     delay::Ladder,
@@ -47,7 +49,8 @@ pub(super) fn topology(top: &Section) -> Option<Topology> {
         ack_timeout: top.get(&ACK_TIMEOUT).copied()?,
         max_payload: usize::try_from(top.get(&MAX_PAYLOAD).copied()?).ok()?,
         types: types?,
-        schedules: BTreeMap::new(),
+        schedules: schedules::definitions(top)?,
+        sources: sources::specs(top)?,
     })
 }
 

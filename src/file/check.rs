@@ -12,7 +12,9 @@ use super::{
         HANDLER_TIMEOUT, HATCHERIES, HORIZON, IMMEDIATE, IN_PLACE, KEEP_PAYLOAD, LADDER, LEASE, MAX_ATTEMPTS, MAX_WAIT,
         NAME, ON_FAILURE, PREFETCH, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, RegisterWord, TRIES, TYPES, WINDOW,
     },
+    schedules,
     section::{Origin, Reader, Section},
+    sources,
 };
 use crate::domain::{
     delay::{Ladder, LadderError},
@@ -26,6 +28,8 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
     name(reader, top);
     hatcheries(reader, top);
     names(reader, top);
+    sources::check(reader, top);
+    schedules::check(reader, top, &assemble::types(top).unwrap_or_default());
     if let Some(ladder) = top.get(&LADDER) {
         horizon(reader, ladder);
     }

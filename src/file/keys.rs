@@ -6,19 +6,22 @@ use std::time::Duration;
 
 use super::{
     field::{Field, Words, field},
-    section::{Name, Named, Section, Timer},
+    section::{Name, Named, Rules, Section, Timer},
     table::{
         Absent::{Depends, Required, Value},
         Level, Short, not_built,
     },
 };
 use crate::domain::{
+    schedule::definition::{CatchUp, Mode, OnScheduleFailure, Overlap},
+    source::{Condition, Pointer, ReferenceFrom, Unmatched},
     spec::{Delayed, Immediate, QueueType},
     ttl::LONGEST,
 };
 
 const INSTANT: Duration = Duration::ZERO;
 const MILLI: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_hours(24);
 
 /// RabbitMQ's prefetch count has 16 bits.
@@ -73,6 +76,29 @@ pub(super) const MAX_ATTEMPTS: Field<u64> = field("max-attempts");
 pub(super) const JITTER: Field<u64> = field("jitter");
 pub(super) const TRIES: Field<u64> = field("tries");
 pub(super) const DELAY: Field<Duration> = field("delay");
+pub(super) const SCHEDULES: Field<[Named]> = field("schedules");
+pub(super) const CRON: Field<str> = field("cron");
+pub(super) const EVERY: Field<Duration> = field("every");
+pub(super) const MODE: Field<Mode> = field("mode");
+pub(super) const SPREAD: Field<Duration> = field("jitter");
+pub(super) const REFERENCE_TEXT: Field<str> = field("reference");
+pub(super) const TEMPLATE: Field<serde_json::Value> = field("payload");
+pub(super) const OVERLAP: Field<Overlap> = field("overlap");
+pub(super) const CATCH_UP: Field<CatchUp> = field("catch-up");
+pub(super) const ON_SCHEDULE_FAILURE: Field<OnScheduleFailure> = field("on-failure");
+pub(super) const SOURCES: Field<[Named]> = field("sources");
+pub(super) const QUEUE: Field<str> = field("queue");
+pub(super) const DECLARE: Field<bool> = field("declare");
+pub(super) const ORDERED: Field<bool> = field("ordered");
+pub(super) const TIMEZONE: Field<jiff::tz::TimeZone> = field("timezone");
+pub(super) const ID: Field<Pointer> = field("id");
+pub(super) const UNMATCHED: Field<Unmatched> = field("unmatched");
+pub(super) const EVENTS: Field<Rules> = field("events");
+pub(super) const WHEN: Field<[Condition]> = field("when");
+pub(super) const RULE_TYPE: Field<str> = field("type");
+pub(super) const REFERENCE: Field<ReferenceFrom> = field("reference");
+pub(super) const NBF: Field<Pointer> = field("nbf");
+pub(super) const PAYLOAD: Field<Pointer> = field("payload");
 
 pub(super) static TOP: Level = Level {
     name: "the file",
@@ -94,8 +120,8 @@ pub(super) static TOP: Level = Level {
         TYPES.types(&TYPE, Required, "The event types by name."),
         ADOPT.objects(Value("[]"), "Existing exchanges and queues to take over, by name."),
         RENAMED_FROM.names(Value("[]"), "The name that this topology had before, or a list, oldest first."),
-        not_built("schedules", "Periodic events."),
-        not_built("sources", "Queues of others to take events from."),
+        SCHEDULES.schedules(&SCHEDULE_LEVEL, Value("{}"), "Periodic events, by name."),
+        SOURCES.sources(&SOURCE_LEVEL, Value("{}"), "Queues of foreign messages that become events, by name."),
     ],
 };
 
@@ -222,9 +248,82 @@ pub(super) static IN_PLACE_LEVEL: Level = Level {
     ],
 };
 
+pub(super) static SCHEDULE_LEVEL: Level = Level {
+    name: "a schedule",
+    keys: &[
+        RULE_TYPE.word(Required, "The type of the events."),
+        CRON.cron(
+            Depends("none; without it `every`"),
+            "When the events are due: a cron expression of five or six fields.",
+        ),
+        EVERY.duration(SECOND, LONGEST, Depends("none; without it `cron`"), "The interval of the events."),
+        TIMEZONE.zone(Value("UTC"), "The time zone of `cron`."),
+        MODE.choice(
+            Depends("fixed with `cron`, sequential with `every`"),
+            "What the next instant is counted from: the definition alone, or the end of the run before.",
+        ),
+        SPREAD.duration(INSTANT, DAY, Value("0s"), "How much later than its instant an event may be due, by chance."),
+        REFERENCE_TEXT.reference_text(Depends("none"), "The object that the events are about."),
+        TEMPLATE.json(Value("{}"), "The payload of the events, any JSON."),
+        OVERLAP.choice(Value("queue"), "What happens at an instant at which the run before has not ended."),
+        CATCH_UP.choice(Value("last"), "Which of the instants run that passed while no worker ran."),
+        ON_SCHEDULE_FAILURE.choice(Value("continue"), "What follows when an event goes to dead-letter."),
+    ],
+};
+
+pub(super) static SOURCE_LEVEL: Level = Level {
+    name: "a source",
+    keys: &[
+        QUEUE.object(Depends("none; without it `declare`"), "The queue of somebody else that the messages come from."),
+        DECLARE.switch(
+            Value("off"),
+            "Whether `apply` declares the queue, `<name>.source.<source>`. It keeps the order of arrival.",
+        ),
+        ORDERED.switch(
+            Depends("off; on with `declare`"),
+            "Whether the events of a message are published before those of the next message.",
+        ),
+        PREFETCH.whole(1, MOST_PREFETCH, Value("100"), "Messages that a worker holds at most."),
+        TIMEZONE.zone(Value("UTC"), "The zone of dates without an offset."),
+        ID.pointer(
+            Depends("the property `message_id`"),
+            "Where a message has its id, as a JSON Pointer. A redelivered message makes the same event.",
+        ),
+        UNMATCHED.choice(Value("dead-letter"), "What becomes of a message that no rule matches."),
+        EVENTS.rules(&RULE_LEVEL, Required, "The rules. Each that matches a message makes an event."),
+    ],
+};
+
+pub(super) static RULE_LEVEL: Level = Level {
+    name: "a rule of a source",
+    keys: &[
+        WHEN.conditions(
+            Depends("every message"),
+            "Places in the message (JSON Pointers) and the constants that must be there; of a list, one of them.",
+        ),
+        RULE_TYPE.word(Required, "The type of the event."),
+        REFERENCE.reference(
+            Depends("none"),
+            "Where the message has the reference, as a JSON Pointer; or `{ const: TEXT }`.",
+        ),
+        NBF.pointer(Depends("now"), "Where the message has the date of the event, as a JSON Pointer."),
+        PAYLOAD.pointer(Value("/"), "The part of the message that becomes the payload; `/` is the whole message."),
+    ],
+};
+
 /// Every level, for a search over all keys.
-pub(super) static LEVELS: [&Level; 7] =
-    [&TOP, &LADDER_LEVEL, &REDIS_LEVEL, &TYPE, &COALESCE_LEVEL, &RETRY_LEVEL, &IN_PLACE_LEVEL];
+pub(super) static LEVELS: [&Level; 10] = [
+    &TOP,
+    &LADDER_LEVEL,
+    &REDIS_LEVEL,
+    &TYPE,
+    &COALESCE_LEVEL,
+    &RETRY_LEVEL,
+    &IN_PLACE_LEVEL,
+    &SCHEDULE_LEVEL,
+    &SOURCE_LEVEL,
+    &RULE_LEVEL,
+];
 
 /// The words of `on-failure`. Unlike the domain's type, they do not hold the keys of `in-place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,4 +356,9 @@ words! {
     RegisterWord: "on" On, "off" Off;
     Immediate: "off" Off, "latest" Latest, "first" First;
     Delayed: "off" Off, "latest" Latest, "each-time" EachTime;
+    Mode: "fixed" Fixed, "sequential" Sequential;
+    Overlap: "queue" Queue, "skip" Skip;
+    CatchUp: "none" None, "last" Last, "all" All;
+    OnScheduleFailure: "continue" Continue, "pause" Pause;
+    Unmatched: "dead-letter" DeadLetter, "drop" Drop;
 }

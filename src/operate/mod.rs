@@ -13,6 +13,7 @@ mod homes;
 mod left_behind;
 mod moved;
 mod moving;
+mod schedules;
 mod search;
 mod sending;
 mod shared;
@@ -28,6 +29,7 @@ pub use self::{
     error::EventsError,
     left_behind::LeftBehind,
     moved::{MoveOutcome, PayloadNotKept},
+    schedules::{ScheduleChange, ScheduleInfo, Schedules, SchedulesError},
     shared::Events,
     which::EventSelector,
 };

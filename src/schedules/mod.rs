@@ -5,15 +5,10 @@ mod repair;
 
 use jiff::Timestamp;
 
-pub(crate) use self::repair::{Repairer, Repaired};
+pub use self::repair::RepairError;
+pub(crate) use self::repair::{Repaired, Repairer};
 use crate::{
-    domain::{
-        event::Event,
-        register::Record,
-        schedule::state::State,
-        spec::Topology,
-        wire::kept,
-    },
+    domain::{event::Event, register::Record, schedule::state::State, spec::Topology, wire::kept},
     ports::{Register, RegisterError, ScheduleStates},
 };
 

@@ -2,6 +2,7 @@
 
 use crate::{
     domain::{
+        event::Event,
         names::Names,
         schedule::{
             definition::{Arm, Definition},
@@ -82,12 +83,15 @@ impl Repairer<'_> {
         }))
     }
 
-    /// Publishes an event of a schedule.
-    pub(crate) async fn publish(&self, definition: &Definition, arm: Arm) -> Result<(), RepairError> {
-        let event = Template::of(definition).event(arm, self.clock.now());
-        let message = || Some(self.routes.to_scheduler(&event, event.early_by(self.clock.now())));
+    async fn publish(&self, definition: &Definition, arm: Arm) -> Result<(), RepairError> {
+        self.send(&Template::of(definition).event(arm, self.clock.now())).await
+    }
+
+    /// Publishes an event, and tells the register's index of it.
+    pub(crate) async fn send(&self, event: &Event) -> Result<(), RepairError> {
+        let message = || Some(self.routes.to_scheduler(event, event.early_by(self.clock.now())));
         publisher::send(self.broker, self.outage, PUBLISH_LIMIT, message).await?;
-        super::record(self.register, self.topology, &event).await?;
+        super::record(self.register, self.topology, event).await?;
         Ok(())
     }
 

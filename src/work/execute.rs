@@ -41,7 +41,7 @@ impl Lane {
             }
         };
         self.health.available(started);
-        if let Some(link) = &claimed.event().schedule {
+        if let Some(link) = claimed.event().schedule.as_ref().filter(|link| !link.is_extra) {
             match &ran {
                 // Any other decision has a follow-up, which notes the end.
                 Ok(Decision::Finish) => {

@@ -51,7 +51,9 @@ impl Common {
             Ok(Some(Repaired::ArmedAgain(arm))) => {
                 tracing::warn!(schedule = %name, "event of a schedule was lost or is late; published again, due at {}", time(arm.due));
             }
-            Err(error) => tracing::warn!(%error, schedule = %name, "schedule not healed; trying again in {}s", LOOK.as_secs()),
+            Err(error) => {
+                tracing::warn!(%error, schedule = %name, "schedule not healed; trying again in {}s", LOOK.as_secs())
+            }
         }
     }
 }

@@ -43,7 +43,7 @@ impl Lane {
     /// does not run.
     pub(super) async fn admit(&self, claimed: &Claimed) -> Result<Option<Decision>, NotSettled> {
         let event = claimed.event();
-        let Some(link) = &event.schedule else { return Ok(None) };
+        let Some(link) = event.schedule.as_ref().filter(|link| !link.is_extra) else { return Ok(None) };
         let restored = self.restore(link).await?;
         let now = self.common.clock.now();
         let Some(state) = restored else {
@@ -64,7 +64,8 @@ impl Lane {
         let now = self.common.clock.now();
         let until = self.run_ends(now, Duration::ZERO);
         self.change(link, |state| {
-            let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm)).started(link, now, until);
+            let state =
+                next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm)).started(link, now, until);
             Some(match skips {
                 Some(why) => state.ended(link, now, &format!("skipped: {why}"), false),
                 None => state,
@@ -79,7 +80,7 @@ impl Lane {
 
     /// Notes that a run of a schedule's event is over, and arms the next event where that comes after the run.
     pub(super) async fn end_scheduled(&self, event: &Event, decision: &Decision) -> Result<(), Disposition> {
-        let Some(link) = &event.schedule else { return Ok(()) };
+        let Some(link) = event.schedule.as_ref().filter(|link| !link.is_extra) else { return Ok(()) };
         let ended = self.note_end(event, link, decision).await;
         ended.map_err(|why| match why {
             NotSettled::Answer(disposition) => disposition,

@@ -11,6 +11,7 @@ pub(crate) mod init;
 pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod publish;
+pub(crate) mod schedule;
 pub mod schema;
 pub(crate) mod status;
 pub(crate) mod validate;

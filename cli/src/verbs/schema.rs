@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
-use super::{apply, dead_letter, destroy, events, init, man, plan, publish, status, validate};
+use super::{apply, dead_letter, destroy, events, init, man, plan, publish, schedule, status, validate};
 use crate::{
     args::UsageError,
     definitions::Definitions,
@@ -62,6 +62,12 @@ const ANSWERS: &[Answer] = &[
     same::<man::Answer>("man"),
     lines::<Document, plan::Line>("plan"),
     lines::<publish::Answer, publish::Line>("publish"),
+    same::<schedule::Backfill>("schedule backfill"),
+    lines::<schedule::List, schedule::ScheduleView>("schedule list"),
+    same::<schedule::Acted>("schedule pause"),
+    same::<schedule::Acted>("schedule resume"),
+    same::<schedule::Acted>("schedule run-now"),
+    same::<schedule::ScheduleView>("schedule show"),
     Answer { command: "schema", document: any_schema, line: any_schema },
     same::<status::Summary>("status"),
     same::<validate::Answer>("validate"),

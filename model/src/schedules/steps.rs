@@ -14,12 +14,20 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// A worker claims a message of the queue.
-    Claim { worker: usize, message: usize },
+    Claim {
+        worker: usize,
+        message: usize,
+    },
     /// A worker takes the next step with its event. `failed` is how the handler ends, if it ends.
-    Work { worker: usize, failed: bool },
+    Work {
+        worker: usize,
+        failed: bool,
+    },
     Apply(usize),
     /// A worker with this file heals.
-    Heal { file: u8 },
+    Heal {
+        file: u8,
+    },
     Tick,
     WorkerCrashes(usize),
     ApplyCrashes(usize),

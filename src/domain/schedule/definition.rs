@@ -124,7 +124,7 @@ impl Definition {
     /// Returns the place of an event in this schedule, as its message carries it.
     #[must_use]
     pub fn link(&self, position: i64) -> Link {
-        Link { schedule: self.name.clone(), digest: self.digest(), position, rule: self.rule.clone() }
+        Link { schedule: self.name.clone(), digest: self.digest(), position, rule: self.rule.clone(), is_extra: false }
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Link {
     pub position: i64,
     /// The schedule's rule.
     pub rule: Rule,
+    /// Whether a person has published the event, outside the chain: it runs whatever the state of the schedule is, and arms nothing.
+    pub is_extra: bool,
 }
 
 /// A link as its header has it.
@@ -39,6 +41,9 @@ struct Words {
     #[serde(flatten)]
     rule: RuleWords,
     digest: String,
+    /// Whether a person has published the event.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    extra: bool,
 }
 
 /// Why a header is not a link.
@@ -75,6 +80,7 @@ impl Link {
             digest: words.digest,
             position: position.ok_or(LinkError::NoPosition)?,
             rule,
+            is_extra: words.extra,
         })
     }
 
@@ -87,6 +93,7 @@ impl Link {
             number: (self.rule.mode == Mode::Sequential).then_some(self.position),
             rule: self.rule.words(),
             digest: self.digest.clone(),
+            extra: self.is_extra,
         };
         serde_json::to_string(&words).unwrap_or_default()
     }

@@ -57,12 +57,24 @@ impl Template {
         })
     }
 
-    /// Returns the event of the schedule that this says.
+    /// Returns an event of the chain.
     #[must_use]
     pub fn event(self, arm: Arm, now: Timestamp) -> Event {
-        let Self { link, event_type, reference, payload, content_type, mut properties } = self;
-        let link = link.at(arm.position);
+        let link = self.link.at(arm.position);
         let id = link.id();
+        self.linked(link, id, arm.due, now)
+    }
+
+    /// Returns an event outside the chain, for this position. Without an id it has that of the chain's event, of which one runs.
+    #[must_use]
+    pub fn extra(self, id: Option<String>, arm: Arm, now: Timestamp) -> Event {
+        let link = Link { is_extra: true, ..self.link.at(arm.position) };
+        let id = id.unwrap_or_else(|| link.id());
+        self.linked(link, id, arm.due, now)
+    }
+
+    fn linked(self, link: Link, id: String, due: i64, now: Timestamp) -> Event {
+        let Self { link: _, event_type, reference, payload, content_type, mut properties } = self;
         properties.headers.insert(HEADER.to_owned(), Value::text(&link.text()));
         Event {
             stamp: CopyVersion::uncontested(&id, 0),
@@ -71,7 +83,7 @@ impl Template {
             event_type,
             reference,
             created_at: now,
-            nbf: Timestamp::from_millisecond(arm.due).ok(),
+            nbf: Timestamp::from_millisecond(due).ok(),
             attempts: 0,
             busy: 0,
             crashes: 0,

@@ -23,6 +23,7 @@ use crate::{
     plan_document::{Source, document},
     register::{self, Free, Looked},
     render,
+    schedules::{self, Armed},
 };
 
 pub(super) struct Apply {
@@ -62,18 +63,19 @@ impl Apply {
         if !is_blocked && !leaves_events {
             return Ok(());
         }
-        self.report(&Carried::nothing(plan.clone(), observed.clone(), left.clone()), false, None)?;
+        self.report(&Carried::nothing(plan.clone(), observed.clone(), left.clone()), &[], false, None)?;
         if !is_blocked {
             left.allow_pruning()?;
         }
         Err(Ended::new(Exit::Blocked, "some changes are blocked, see the lines with `!`; nothing was written").into())
     }
 
-    pub(super) fn done(&self, carried: &Carried, started: Instant) -> anyhow::Result<Exit> {
+    pub(super) fn done(&self, carried: &Carried, armed: &[Armed], started: Instant) -> anyhow::Result<Exit> {
         let elapsed = started.elapsed();
-        let text = carried.text(elapsed);
+        let text =
+            Some(carried.text(elapsed).unwrap_or_default() + &schedules::lines(armed)).filter(|text| !text.is_empty());
         let told = match &text {
-            _ if !self.output.is_text() => self.report(carried, true, Some(elapsed)),
+            _ if !self.output.is_text() => self.report(carried, armed, true, Some(elapsed)),
             Some(text) => self.output.print(text),
             None => Ok(()),
         };
@@ -85,7 +87,13 @@ impl Apply {
     }
 
     /// Prints the JSON document of this run; with `-o text`, prints nothing.
-    pub(super) fn report(&self, carried: &Carried, applied: bool, elapsed: Option<Duration>) -> io::Result<()> {
+    pub(super) fn report(
+        &self,
+        carried: &Carried,
+        armed: &[Armed],
+        applied: bool,
+        elapsed: Option<Duration>,
+    ) -> io::Result<()> {
         if self.output.is_text() {
             return Ok(());
         }
@@ -98,6 +106,7 @@ impl Apply {
             moved: *moved,
             removed: *removed,
             not_removed: not_removed.collect(),
+            schedules: armed.to_vec(),
             elapsed_ms: elapsed.map(|elapsed| elapsed.as_millis().try_into().unwrap_or(u64::MAX)),
         })))
     }

@@ -25,6 +25,7 @@ use crate::{
     output::Output,
     plan_document::{self, Source},
     plan_file::PlanFile,
+    schedules,
 };
 
 /// Change the broker so that it matches the file
@@ -108,7 +109,8 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         if let Some(free) = apply.free(common, &topology, &observed, &args.moved_from).await? {
             free.take(output).await;
         }
-        return apply.done(&Carried::nothing(shown, observed, left), started);
+        let armed = schedules::arm(common, &topology, output).await?;
+        return apply.done(&Carried::nothing(shown, observed, left), &armed, started);
     }
     apply.refuse_blocked(&shown, &observed, &left)?;
     // A plan in a file counts as approved.
@@ -122,7 +124,9 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let any = args.auto_approve && planned.is_none();
     let result = unless_interrupted(apply.carry_out(&lock, &shown, any, free.as_ref())).await;
     lock.release().await;
-    apply.done(&result?, started)
+    let carried = result?;
+    let armed = schedules::arm(common, &topology, output).await?;
+    apply.done(&carried, &armed, started)
 }
 
 /// Refuses a time in which no queue can be proved empty, and so none be removed or replaced.

@@ -1,0 +1,113 @@
+//! `topology schedule pause`, `resume` and `run-now`.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{with_schedules, with_states};
+use crate::{args::Common, exit::Exit, load, output::Output};
+
+/// Pause a schedule: its next event does not run
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  topology schedule pause nightly-import
+  topology schedule pause nightly-import --reason \"the bank is closed\"
+
+A run that has begun goes on. `topology schedule resume` resumes the schedule;
+instants that pass meanwhile are not made up for.")]
+pub(super) struct PauseArgs {
+    /// The schedule
+    #[arg(value_name = "SCHEDULE")]
+    name: String,
+
+    /// The reason that `schedule list` and `status` show
+    #[arg(long, value_name = "TEXT", default_value = "paused by hand")]
+    reason: String,
+}
+
+/// Resume a paused schedule
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Example:
+  topology schedule resume nightly-import
+
+The next event is that of the next instant. `topology schedule backfill` runs
+instants that have passed.")]
+pub(super) struct ResumeArgs {
+    /// The schedule
+    #[arg(value_name = "SCHEDULE")]
+    name: String,
+}
+
+/// Run an event of a schedule now, beside those that are due at its instants
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Example:
+  topology schedule run-now nightly-import
+
+The event runs also while the schedule is paused, and moves no other event.")]
+pub(super) struct RunNowArgs {
+    /// The schedule
+    #[arg(value_name = "SCHEDULE")]
+    name: String,
+}
+
+/// The answer of a command that acts on a schedule.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The schedule.
+    schedule: String,
+    /// Whether the command has changed anything.
+    changed: bool,
+    /// When the next event is due, after `resume`.
+    #[schemars(with = "Option<String>")]
+    next: Option<Timestamp>,
+    /// The id of the event, after `run-now`.
+    id: Option<String>,
+}
+
+fn answer(output: Output, text: &str, answer: &Answer) -> anyhow::Result<Exit> {
+    if output.is_text() {
+        output.print(&format!("{text}\n"))?;
+    } else {
+        output.json(answer)?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn pause(common: &Common, args: &PauseArgs, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    with_states(common, topology, async |schedules| {
+        let name = &args.name;
+        let changed = schedules.pause(name, &args.reason).await?;
+        let text = if changed { format!("{name} is paused.") } else { format!("{name} was paused before.") };
+        answer(output, &text, &Answer { schedule: name.clone(), changed, next: None, id: None })
+    })
+    .await
+}
+
+pub(super) async fn resume(common: &Common, args: &ResumeArgs, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    with_schedules(common, topology, async |schedules| {
+        let name = &args.name;
+        let next = schedules.resume(name).await?;
+        let text = match next {
+            Some(at) => format!("{name} is resumed; its next event is due at {at}."),
+            None => format!("{name} was not paused."),
+        };
+        answer(output, &text, &Answer { schedule: name.clone(), changed: next.is_some(), next, id: None })
+    })
+    .await
+}
+
+pub(super) async fn run_now(common: &Common, args: &RunNowArgs, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    with_schedules(common, topology, async |schedules| {
+        let name = &args.name;
+        let id = schedules.run_now(name).await?;
+        answer(output, &id, &Answer { schedule: name.clone(), changed: true, next: None, id: Some(id.clone()) })
+    })
+    .await
+}

@@ -1,0 +1,109 @@
+//! `topology schedule backfill`.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::with_schedules;
+use crate::{
+    args::{Common, UsageError},
+    exit::{Ended, Exit},
+    load,
+    output::Output,
+    verbs::events::parse_moment,
+};
+
+/// Run the events of instants that have passed
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  topology schedule backfill nightly-import --from 2026-06-01T00:00:00Z
+  topology schedule backfill nightly-import --from \"7d ago\" --to now --yes
+
+Without --yes the instants are only listed. Each event has the id that the
+schedule gives it, so an event that has run within `dedup-retention` does not run
+again. The events run now, side by side as far as their type allows it.")]
+pub(super) struct Args {
+    /// The schedule
+    #[arg(value_name = "SCHEDULE")]
+    name: String,
+
+    /// The first instant, or a time before it
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
+    from: Timestamp,
+
+    /// A time after the last instant [default: now]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
+    to: Option<Timestamp>,
+
+    /// The most instants
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+
+    /// Publish the events; without --yes they are only listed
+    #[arg(long)]
+    yes: bool,
+}
+
+/// The answer of `topology schedule backfill`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The schedule.
+    schedule: String,
+    /// Whether nothing was published.
+    dry_run: bool,
+    /// The instants.
+    #[schemars(with = "Vec<String>")]
+    instants: Vec<Timestamp>,
+    /// Whether more instants follow than `--limit`.
+    more: bool,
+}
+
+pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    let now = Timestamp::now();
+    let to = args.to.unwrap_or(now);
+    if to > now {
+        return Err(UsageError(format!("--to {to} is not past: the schedule itself runs what is to come")).into());
+    }
+    if args.from >= to {
+        return Err(UsageError(format!("--from {} is not before --to {to}", args.from)).into());
+    }
+    with_schedules(common, topology, async |schedules| {
+        let limit = usize::try_from(args.limit)?;
+        let mut instants = schedules.instants(&args.name, args.from, to, limit + 1)?;
+        let more = instants.len() > limit;
+        instants.truncate(limit);
+        if args.yes {
+            let bar = output.progress(None, "publishing");
+            for (done, instant) in instants.iter().enumerate() {
+                if let Err(error) = schedules.backfill(&args.name, *instant).await {
+                    let message = format!("{done} of {} events published, then: {error}. Run it again", instants.len());
+                    let exit = if done == 0 { Exit::Unreachable } else { Exit::Partly };
+                    return Err(Ended::new(exit, message).into());
+                }
+            }
+            bar.finish_and_clear();
+        }
+        if !output.is_text() {
+            output.json(&Answer { schedule: args.name.clone(), dry_run: !args.yes, instants, more })?;
+            return Ok(Exit::Done);
+        }
+        let lines: String = instants.iter().map(|instant| format!("{}@{instant}\n", args.name)).collect();
+        output.print(&lines)?;
+        let events = match instants.len() {
+            1 => "1 event".to_owned(),
+            count => format!("{count} events"),
+        };
+        output.note(&match args.yes {
+            true => format!("{events} published."),
+            false => format!("{events}. A dry run: nothing was published. --yes publishes them."),
+        });
+        if more {
+            output.note(&format!("More instants follow. --limit N shows more than {limit}."));
+        }
+        Ok(Exit::Done)
+    })
+    .await
+}

@@ -1,0 +1,77 @@
+//! `topology schedule`: shows the schedules, pauses and resumes them, and runs their events now.
+
+mod act;
+mod backfill;
+mod list;
+mod show;
+mod view;
+
+use clap::Subcommand;
+use hatchery::{Topology, internals::operate::Schedules};
+
+pub(crate) use self::{act::Answer as Acted, backfill::Answer as Backfill, list::Answer as List, view::ScheduleView};
+use crate::{args::Common, connect, exit::Exit, output::Output};
+
+/// Show the schedules, pause and resume them, and run their events now
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true, subcommand_required = true)]
+#[command(after_long_help = "\
+Examples:
+  topology schedule list
+  topology schedule show nightly-import
+  topology schedule pause nightly-import --reason \"the bank is closed\"
+  topology schedule resume nightly-import
+  topology schedule run-now nightly-import
+  topology schedule backfill nightly-import --from 2026-06-01T00:00:00Z --to now
+
+`topology apply` arms the schedules of the file. Redis has their state.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    List(list::Args),
+    Show(show::Args),
+    Pause(act::PauseArgs),
+    Resume(act::ResumeArgs),
+    RunNow(act::RunNowArgs),
+    Backfill(backfill::Args),
+}
+
+pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    match args.verb {
+        Verb::List(args) => list::run(common, &args, output).await,
+        Verb::Show(args) => show::run(common, &args, output).await,
+        Verb::Pause(args) => act::pause(common, &args, output).await,
+        Verb::Resume(args) => act::resume(common, &args, output).await,
+        Verb::RunNow(args) => act::run_now(common, &args, output).await,
+        Verb::Backfill(args) => backfill::run(common, &args, output).await,
+    }
+}
+
+/// Calls `act` with the schedules. Fails if the broker cannot be reached or the topology was never applied.
+async fn with_schedules(
+    common: &Common,
+    topology: Topology,
+    act: impl AsyncFnOnce(&Schedules) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let hatchery = connect::connect(common, topology, "topology schedule").await?;
+    let exit = match hatchery.require_topology().await {
+        Ok(()) => act(&hatchery.events().schedules()).await,
+        Err(error) => Err(error.into()),
+    };
+    hatchery.close().await;
+    exit
+}
+
+/// Calls `act` with the schedules, without a connection to the broker: Redis has their state.
+async fn with_states(
+    common: &Common,
+    topology: Topology,
+    act: impl AsyncFnOnce(&Schedules) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let events = connect::builder(common, topology, "topology schedule")?.events().map_err(connect::usage)?;
+    act(&events.schedules()).await
+}

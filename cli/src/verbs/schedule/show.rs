@@ -1,0 +1,65 @@
+//! `topology schedule show`.
+
+use super::{
+    view::{ScheduleView, when},
+    with_states,
+};
+use crate::{
+    args::Common,
+    exit::{Ended, Exit},
+    load,
+    output::Output,
+};
+
+/// Show one schedule: its definition, its next instants and its last run
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  topology schedule show nightly-import
+  topology schedule show nightly-import -o json")]
+pub(super) struct Args {
+    /// The schedule
+    #[arg(value_name = "SCHEDULE")]
+    name: String,
+}
+
+pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    with_states(common, topology, async |schedules| {
+        let list = schedules.list().await?;
+        let Some(info) = list.iter().find(|info| info.name == args.name) else {
+            let message = format!("neither the file nor Redis has a schedule `{}`", args.name);
+            return Err(Ended::new(Exit::Error, message).into());
+        };
+        let view = ScheduleView::of(info);
+        if output.is_text() {
+            output.print(&screen(&view))?;
+        } else {
+            output.json(&view)?;
+        }
+        Ok(Exit::Done)
+    })
+    .await
+}
+
+fn screen(view: &ScheduleView) -> String {
+    let zone = view.zone();
+    let mut lines = vec![("schedule", view.name.clone()), ("state", view.state.to_owned())];
+    if let (Some(since), Some(reason)) = (view.paused_since, &view.paused_because) {
+        lines.push(("paused", format!("since {}: {reason}", when(since, &zone))));
+    }
+    lines.extend(view.event_type.clone().map(|name| ("type", name)));
+    lines.extend(view.reference.clone().map(|name| ("reference", name)));
+    lines.extend(view.calendar.clone().map(|text| ("calendar", text)));
+    lines.extend(view.mode.map(|mode| ("mode", mode.to_owned())));
+    for (place, at) in view.next.iter().enumerate() {
+        lines.push((if place == 0 { "next" } else { "" }, format!("{}  ({at})", when(*at, &zone))));
+    }
+    if let Some(last) = &view.last {
+        lines.push(("last run", last.id.clone()));
+        lines.extend(last.started.map(|at| ("  began", when(at, &zone))));
+        lines.extend(last.ended.map(|at| ("  ended", when(at, &zone))));
+        lines.extend(last.outcome.clone().map(|outcome| ("  outcome", outcome)));
+    }
+    lines.iter().map(|(head, text)| format!("{head:<10} {text}\n")).collect()
+}

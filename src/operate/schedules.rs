@@ -1,0 +1,266 @@
+//! The commands for schedules: arm them, look at them, pause and resume them, and run their events now.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::shared::{Events, Shared};
+use crate::{
+    domain::{
+        schedule::{
+            definition::{Arm, Definition, Mode},
+            state::State,
+            template::Template,
+        },
+        words::{Word, nearest},
+    },
+    ports::RegisterError,
+    schedules::{self, RepairError, Repaired, Repairer},
+};
+
+/// The schedules of a topology, for people. [`Events::schedules`] returns it.
+pub struct Schedules {
+    shared: Arc<Shared>,
+}
+
+impl Events {
+    /// Returns the schedules of the topology. Not part of the stable interface.
+    #[must_use]
+    pub fn schedules(&self) -> Schedules {
+        Schedules { shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// A schedule: its definition in the file, and its state in Redis.
+#[derive(Clone, Debug)]
+pub struct ScheduleInfo {
+    /// The name.
+    pub name: String,
+    /// The definition. `None` if the file does not have the schedule.
+    pub definition: Option<Definition>,
+    /// The state. `None` if no `topology apply` has armed the schedule, or Redis has lost the state.
+    pub state: Option<State>,
+}
+
+/// What `topology apply` has done with a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleChange {
+    /// The schedule is as it was.
+    Unchanged,
+    /// The schedule is new, or has another definition, and its next event is due at this time.
+    Armed(Timestamp),
+    /// The schedule is paused, and has another definition now.
+    Paused,
+    /// The schedule's next event was lost, or may be; it was published again and is due at this time.
+    ArmedAgain(Timestamp),
+    /// The schedule has left the file: its next event does not run.
+    Removed,
+}
+
+/// Why a command for schedules failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchedulesError {
+    /// The file has no such schedule.
+    #[error("the file has no schedule `{name}`{}", .nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default())]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The most similar name.
+        nearest: Option<String>,
+    },
+    /// The schedule was not applied.
+    #[error("the schedule `{0}` was not applied; run `topology apply`")]
+    NotApplied(String),
+    /// The schedule has no instants of its own.
+    #[error("the schedule `{0}` has `mode: sequential`: it has no instants that could be made up for")]
+    NoInstants(String),
+    /// The event was not published, or the state was not changed.
+    #[error(transparent)]
+    Repair(#[from] RepairError),
+}
+
+impl From<RegisterError> for SchedulesError {
+    fn from(error: RegisterError) -> Self {
+        Self::Repair(error.into())
+    }
+}
+
+impl Schedules {
+    fn repairer(&self) -> Repairer<'_> {
+        let Shared { topology, routes, broker, register, clock, outage, .. } = &*self.shared;
+        Repairer { topology, routes, broker: &**broker, register: &**register, clock: &**clock, outage }
+    }
+
+    /// Arms every schedule of the file that is new, has another definition, or has lost its next event, and removes those that have left
+    /// the file. Doing it again does no harm.
+    ///
+    /// # Errors
+    /// When Redis or the broker does not answer. The schedules before are armed.
+    pub async fn apply(&self) -> Result<Vec<(String, ScheduleChange)>, SchedulesError> {
+        let mut changes = Vec::new();
+        for definition in self.shared.topology.schedules.values() {
+            changes.push((definition.name.to_string(), self.apply_one(definition).await?));
+        }
+        for name in self.shared.register.schedules().await?.into_keys() {
+            if self.shared.topology.schedules.contains_key(name.as_str()) {
+                continue;
+            }
+            let mut was_there = false;
+            schedules::change(&*self.shared.register, &name, |state| {
+                was_there = state.as_ref().is_some_and(|state| !state.is_removed());
+                Some(state.unwrap_or_default().removed())
+            })
+            .await?;
+            if was_there {
+                changes.push((name, ScheduleChange::Removed));
+            }
+        }
+        Ok(changes)
+    }
+
+    async fn apply_one(&self, definition: &Definition) -> Result<ScheduleChange, SchedulesError> {
+        let digest = definition.digest();
+        let mut is_changed = false;
+        let repairer = self.repairer();
+        let repaired = repairer.repair(definition, |state| {
+            is_changed = state.as_ref().is_none_or(|state| state.digest != digest);
+            Some(State::applied(state, definition, self.shared.clock.now()))
+        });
+        Ok(match repaired.await? {
+            Some(Repaired::Armed(arm)) => ScheduleChange::Armed(schedules::time(arm.due)),
+            Some(Repaired::ArmedAgain(arm)) => ScheduleChange::ArmedAgain(schedules::time(arm.due)),
+            None if is_changed => ScheduleChange::Paused,
+            None => ScheduleChange::Unchanged,
+        })
+    }
+
+    /// Returns the schedules of the file and those that Redis knows besides, by name. Removed schedules are left out.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn list(&self) -> Result<Vec<ScheduleInfo>, SchedulesError> {
+        let states = self.shared.register.schedules().await?;
+        let mut all: std::collections::BTreeMap<String, ScheduleInfo> = states
+            .into_iter()
+            .map(|(name, text)| (name.clone(), ScheduleInfo { name, definition: None, state: State::parse(&text) }))
+            .filter(|(_, info)| info.state.as_ref().is_none_or(|state| !state.is_removed()))
+            .collect();
+        for (name, definition) in &self.shared.topology.schedules {
+            let name = name.to_string();
+            let info = ScheduleInfo { name: name.clone(), definition: None, state: None };
+            all.entry(name).or_insert(info).definition = Some(definition.clone());
+        }
+        Ok(all.into_values().collect())
+    }
+
+    /// Pauses a schedule: its next event does not run, and nothing is armed until somebody resumes it. A run that has begun goes on.
+    /// Returns whether the schedule was not paused before.
+    ///
+    /// # Errors
+    /// When the schedule is unknown, or Redis does not answer.
+    pub async fn pause(&self, name: &str, reason: &str) -> Result<bool, SchedulesError> {
+        let definition = self.definition(name)?;
+        let now = self.shared.clock.now();
+        let mut is_new = false;
+        let paused = schedules::change(&*self.shared.register, definition.name.as_str(), |state| {
+            let state = state?;
+            is_new = state.paused.is_none();
+            Some(state.paused(now, reason))
+        });
+        paused.await?.ok_or_else(|| SchedulesError::NotApplied(name.to_owned()))?;
+        Ok(is_new)
+    }
+
+    /// Resumes a paused schedule. Returns when its next event is due; `None` if it was not paused.
+    ///
+    /// # Errors
+    /// When the schedule is unknown, or Redis or the broker does not answer. It may be called again.
+    pub async fn resume(&self, name: &str) -> Result<Option<Timestamp>, SchedulesError> {
+        let definition = self.definition(name)?;
+        let mut was_there = false;
+        let repairer = self.repairer();
+        let repaired = repairer.repair(definition, |state| {
+            was_there = state.is_some();
+            Some(state?.resumed(definition, self.shared.clock.now()))
+        });
+        let repaired = repaired.await?;
+        if !was_there {
+            return Err(SchedulesError::NotApplied(name.to_owned()));
+        }
+        Ok(repaired.map(|(Repaired::Armed(arm) | Repaired::ArmedAgain(arm))| schedules::time(arm.due)))
+    }
+
+    /// Publishes an event of the schedule that runs now, beside those of its chain, also while the schedule is paused. Returns its id.
+    ///
+    /// # Errors
+    /// When the schedule is unknown, or the broker does not answer.
+    pub async fn run_now(&self, name: &str) -> Result<String, SchedulesError> {
+        let definition = self.definition(name)?;
+        let now = self.shared.clock.now();
+        let at = now.as_millisecond();
+        let id = format!("{name}!{}", Uuid::now_v7());
+        let event = Template::of(definition).extra(Some(id.clone()), Arm { position: at, due: at }, now);
+        self.repairer().send(&event).await?;
+        Ok(id)
+    }
+
+    /// Returns the instants of a schedule from `from` until before `to`, at most `limit`.
+    ///
+    /// # Errors
+    /// When the schedule is unknown, or has no instants.
+    pub fn instants(
+        &self,
+        name: &str,
+        from: Timestamp,
+        to: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Timestamp>, SchedulesError> {
+        let definition = self.definition(name)?;
+        if definition.rule.mode == Mode::Sequential {
+            return Err(SchedulesError::NoInstants(name.to_owned()));
+        }
+        let before = Timestamp::from_nanosecond(from.as_nanosecond() - 1).unwrap_or(from);
+        let next = |at: &Timestamp| definition.rule.calendar.next_after(*at);
+        let instants = std::iter::successors(next(&before), next).take_while(|at| *at < to);
+        Ok(instants.take(limit).collect())
+    }
+
+    /// Publishes the event of an instant, which runs now. Its id is that of the chain's event, so the event runs once if the register
+    /// still remembers it.
+    ///
+    /// # Errors
+    /// When the schedule is unknown, or the broker does not answer.
+    pub async fn backfill(&self, name: &str, instant: Timestamp) -> Result<String, SchedulesError> {
+        let definition = self.definition(name)?;
+        let now = self.shared.clock.now();
+        let arm = Arm { position: instant.as_millisecond(), due: now.as_millisecond() };
+        let event = Template::of(definition).extra(None, arm, now);
+        self.repairer().send(&event).await?;
+        Ok(event.id)
+    }
+
+    fn definition(&self, name: &str) -> Result<&Definition, SchedulesError> {
+        let schedules = &self.shared.topology.schedules;
+        schedules.get(name).ok_or_else(|| SchedulesError::Unknown {
+            name: name.to_owned(),
+            nearest: nearest(name, schedules.keys().map(Word::as_str)).map(str::to_owned),
+        })
+    }
+}
+
+impl ScheduleInfo {
+    /// Returns the next instants of the schedule: that of the armed event, and those that follow it. None while the schedule is paused.
+    /// With `mode: sequential` there is one, because the next one depends on the run.
+    #[must_use]
+    pub fn next(&self, count: usize) -> Vec<Timestamp> {
+        let (Some(definition), Some(state)) = (&self.definition, &self.state) else { return Vec::new() };
+        let Some(armed) = state.armed.filter(|_| state.paused.is_none()) else { return Vec::new() };
+        if definition.rule.mode == Mode::Sequential {
+            return vec![schedules::time(armed.arm.due)];
+        }
+        let first = Some(schedules::time(armed.arm.position));
+        std::iter::successors(first, |at| definition.rule.calendar.next_after(*at)).take(count).collect()
+    }
+}

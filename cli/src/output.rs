@@ -1,6 +1,9 @@
 //! Writes answers to standard output and everything else to standard error, with colours only on a terminal.
 
-use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::{
+    io::{self, ErrorKind, IsTerminal as _, Write as _},
+    os::fd::AsFd,
+};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -9,6 +12,8 @@ use hatchery::internals::words::plain;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use crate::folded::{LEAST, beside};
 
 pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
@@ -52,9 +57,22 @@ impl Output {
 
     /// Returns the width of the answer in columns: `COLUMNS`, or else the terminal's width. A pipe has no limit.
     pub(crate) fn columns() -> usize {
-        let said = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-        let terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
-        said.or_else(terminal).filter(|columns| *columns > 0).unwrap_or(usize::MAX)
+        columns_of(io::stdout())
+    }
+
+    /// Returns the width of what goes to standard error in columns: `COLUMNS`, or else the terminal's width. A pipe has no
+    /// limit.
+    pub(crate) fn error_columns() -> usize {
+        columns_of(io::stderr())
+    }
+
+    /// Returns the width of a drawing, such as a plan, in columns: that of the answer, but not below [`LEAST`]. A drawing has no
+    /// unlimited width, so a pipe gets 80 columns.
+    pub(crate) fn drawing_columns() -> usize {
+        match Self::columns() {
+            usize::MAX => 80,
+            columns => columns.max(LEAST),
+        }
     }
 
     /// Returns the number of rows of the terminal that standard output is; none of a pipe.
@@ -143,9 +161,14 @@ impl Output {
         }
     }
 
+    /// Writes a warning to standard error, folded to the width of a terminal.
+    pub(crate) fn warn_folded(self, text: &str) {
+        self.note(&warning(text, Self::error_columns()));
+    }
+
     /// Writes a warning to standard error.
     pub(crate) fn warn(self, text: &str) {
-        self.note(&format!("{YELLOW}warning{YELLOW:#}: {}", without_controls(text)));
+        self.note(&warning(text, usize::MAX));
     }
 
     /// Writes an error to standard error, and advice if there is any.
@@ -167,6 +190,17 @@ impl Output {
             chosen => chosen,
         }
     }
+}
+
+/// Returns the line or lines of a warning.
+pub(crate) fn warning(text: &str, columns: usize) -> String {
+    format!("{YELLOW}warning{YELLOW:#}: {}", beside("warning: ".len(), &without_controls(text), columns))
+}
+
+fn columns_of(stream: impl AsFd) -> usize {
+    let said = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let terminal = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
+    said.or_else(terminal).filter(|columns| *columns > 0).unwrap_or(usize::MAX)
 }
 
 /// Escapes control characters in each line. A message may hold text that a stranger wrote, and its control characters

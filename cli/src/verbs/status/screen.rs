@@ -11,13 +11,11 @@ use super::{
     types::{TypeLine, Unlisted},
 };
 use crate::{
-    folded::folded,
+    folded::{LEAST, folded},
     output::{CYAN, DIM, GREEN, RED, YELLOW},
     verbs::events::{cut, relative},
 };
 
-/// The least width, even of a narrower terminal.
-const LEAST: usize = 60;
 /// From this width on there is room for whole numbers and dates.
 const WIDE: usize = 100;
 /// The width at which sentences end, however wide the terminal is: longer lines are hard to read.

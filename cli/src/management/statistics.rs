@@ -77,6 +77,7 @@ struct LiveConsumer {
     queue: Name,
     #[serde(default, deserialize_with = "object")]
     arguments: Option<Arguments>,
+    activity_status: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -139,7 +140,7 @@ impl ManagementApi {
     /// # Errors
     /// When the API is unreachable, or refuses this user.
     pub async fn consumers(&self) -> Result<Vec<Consumer>, ManagementError> {
-        let columns = [("columns", "channel_details.name,queue.name,arguments")];
+        let columns = [("columns", "channel_details.name,queue.name,arguments,activity_status")];
         let list: Vec<LiveConsumer> = self.client.get_with(&["consumers", &self.vhost], &columns).await?;
         Ok(list.into_iter().map(Consumer::from).collect())
     }
@@ -207,6 +208,7 @@ impl From<LiveConsumer> for Consumer {
             queue: live.queue.name,
             channel: live.channel_details.map(|channel| channel.name),
             unavailable: live.arguments.and_then(|arguments| arguments.unavailable),
+            waits: live.activity_status.is_some_and(|status| status == "waiting"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     io::{self, ErrorKind, IsTerminal as _, Write as _},
     os::fd::AsFd,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use anstream::{AutoStream, ColorChoice};
@@ -20,6 +21,9 @@ pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
 pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
 pub(crate) const CYAN: Style = AnsiColor::Cyan.on_default();
 pub(crate) const DIM: Style = Style::new().dimmed();
+
+/// Whether nobody reads standard output any more.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// The format of answers: text for people, one JSON document, or one JSON document a line.
 // No doc comment on the variants: clap would list them and make `--help` three times as long.
@@ -53,6 +57,12 @@ impl Output {
     /// Returns whether standard input and standard error are terminals, so that a question can be asked.
     pub(crate) fn is_interactive() -> bool {
         io::stdin().is_terminal() && io::stderr().is_terminal()
+    }
+
+    /// Returns whether nobody reads standard output any more, as after `head` has ended. An answer that was written since
+    /// then is lost, so a verb that answers again and again ends.
+    pub(crate) fn is_closed() -> bool {
+        IS_CLOSED.load(Ordering::Relaxed)
     }
 
     /// Returns the width of the answer in columns: `COLUMNS`, or else the terminal's width. A pipe has no limit.
@@ -220,7 +230,10 @@ fn told_once(error: &anyhow::Error) -> String {
 
 fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     match result {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            IS_CLOSED.store(true, Ordering::Relaxed);
+            Ok(())
+        }
         result => result,
     }
 }

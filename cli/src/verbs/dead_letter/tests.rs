@@ -87,14 +87,15 @@ fn a_letter_is_as_it_was_drawn() {
 #[test]
 fn a_dry_run_is_as_it_was_drawn() {
     let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0 };
-    screens("dead-letter/replay-dry-run", |columns| report::dry_run_text(&groups(), tally, REPLAY, columns));
+    screens("dead-letter/replay-dry-run", |columns| report::dry_run_text(&groups(), tally, REPLAY, "", columns));
     let tally = Tally { ready: 1_206, done: 1, ..Tally::default() };
-    screens("dead-letter/discard-dry-run", |columns| report::dry_run_text(&groups()[2..], tally, DISCARD, columns));
+    screens("dead-letter/discard-dry-run", |columns| report::dry_run_text(&groups()[2..], tally, DISCARD, "", columns));
 }
 
 #[test]
 fn a_report_is_as_it_was_drawn() {
     let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0 };
-    screens("dead-letter/replay", |columns| report::text(tally, REPLAY, columns));
-    screens("dead-letter/discard", |columns| report::text(Tally { done: 1, ..Tally::default() }, DISCARD, columns));
+    screens("dead-letter/replay", |columns| report::text(tally, REPLAY, "", columns));
+    screens("dead-letter/replay-unrouted", |columns| report::text(tally, REPLAY, " --unrouted", columns));
+    screens("dead-letter/discard", |columns| report::text(Tally { done: 1, ..Tally::default() }, DISCARD, "", columns));
 }

@@ -37,6 +37,10 @@ fn group<'a>(error: &'a FileError, finding: &'a Finding, columns: usize) -> Grou
     let line = &line[..line.floor_char_boundary(LONGEST_LINE)];
     let from = (from - cut).min(line.len());
     let to = (to - cut).clamp(from, line.len());
+    // The renderer cuts a line before and behind its mark, and never within. It takes up to 16 columns to show the cuts.
+    let number = finding.line.to_string().len();
+    let room = columns.saturating_sub(number + " | ".len() + 16);
+    let to = to.min(line.floor_char_boundary(from.saturating_add(room)));
     let snippet =
         Snippet::source(line.to_owned()).line_start(finding.line).annotation(AnnotationKind::Primary.span(from..to));
     let beside = |before: usize, text: &str| folded(text, columns - before).join("\n");
@@ -50,7 +54,6 @@ fn group<'a>(error: &'a FileError, finding: &'a Finding, columns: usize) -> Grou
     } else {
         title.element(place()).element(snippet)
     };
-    let number = finding.line.to_string().len();
     group.element(Level::HELP.message(beside(number + "  = help: ".len(), &finding.help)))
 }
 

@@ -197,6 +197,11 @@ mod tests {
         let wrong = "version: 1\nname: a.b\ntypes: { mail: { prefech: 1 } }\n";
         let error = hatchery::file::read(wrong, "topology.yaml").expect_err("two mistakes");
         screens("validate/invalid", |columns| draw(&error, true, columns) + "\n");
+        let (name, timeout) = ("long.".repeat(40), "5 units of which nobody knows how long they are ".repeat(4));
+        let long =
+            format!("version: 1\nname: {name}\ntypes: {{ mail: {{ prefetch: 1, handler-timeout: {timeout} }} }}\n");
+        let error = hatchery::file::read(&long, "topology.yaml").expect_err("two mistakes");
+        screens("validate/long", |columns| draw(&error, true, columns) + "\n");
     }
 
     /// The golden files are `tests/warned/*.txt`. `UPDATE_GOLDEN=1` writes them anew.

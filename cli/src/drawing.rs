@@ -1,7 +1,9 @@
 //! Draws the mistakes of a file as the Rust compiler draws errors, with the lines of the file.
 
-use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, renderer::DEFAULT_TERM_WIDTH};
 use hatchery::{FileError, Finding, internals::words::may_be_url};
+
+use crate::folded::{LEAST, folded};
 
 /// How many findings are shown; the rest are only counted.
 const SHOWN: usize = 30;
@@ -9,19 +11,22 @@ const SHOWN: usize = 30;
 /// The longest line, in bytes, that is shown whole.
 const LONGEST_LINE: usize = 2_000;
 
-/// Draws each finding with its line of the file, in colour for a terminal or plain.
-pub(crate) fn draw(error: &FileError, color: bool) -> String {
+/// Draws each finding with its line of the file, in colour for a terminal or plain. Messages are folded, and lines of the
+/// file are cut, to fit into `columns`.
+pub(crate) fn draw(error: &FileError, color: bool, columns: usize) -> String {
+    let columns = columns.max(LEAST);
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
+    let renderer = renderer.term_width(columns.min(DEFAULT_TERM_WIDTH));
     let findings = error.findings();
     let mut shown: Vec<String> =
-        findings.iter().take(SHOWN).map(|finding| renderer.render(&[group(error, finding)])).collect();
+        findings.iter().take(SHOWN).map(|finding| renderer.render(&[group(error, finding, columns)])).collect();
     if let Some(more @ 1..) = findings.len().checked_sub(SHOWN) {
         shown.push(format!("… and {more} more"));
     }
     shown.join("\n\n")
 }
 
-fn group<'a>(error: &'a FileError, finding: &'a Finding) -> Group<'a> {
+fn group<'a>(error: &'a FileError, finding: &'a Finding, columns: usize) -> Group<'a> {
     let start = error.text()[..finding.range.start].rfind('\n').map_or(0, |at| at + 1);
     let line = error.text()[start..].lines().next().unwrap_or_default();
     let (from, to) = (finding.range.start - start, finding.range.end - start);
@@ -32,9 +37,14 @@ fn group<'a>(error: &'a FileError, finding: &'a Finding) -> Group<'a> {
     let line = &line[..line.floor_char_boundary(LONGEST_LINE)];
     let from = (from - cut).min(line.len());
     let to = (to - cut).clamp(from, line.len());
+    // The renderer cuts a line before and behind its mark, and never within. It takes up to 16 columns to show the cuts.
+    let number = finding.line.to_string().len();
+    let room = columns.saturating_sub(number + " | ".len() + 16);
+    let to = to.min(line.floor_char_boundary(from.saturating_add(room)));
     let snippet =
         Snippet::source(line.to_owned()).line_start(finding.line).annotation(AnnotationKind::Primary.span(from..to));
-    let title = Level::ERROR.primary_title(finding.message.clone());
+    let beside = |before: usize, text: &str| folded(text, columns - before).join("\n");
+    let title = Level::ERROR.primary_title(beside("error: ".len(), &finding.message));
     let place = || Origin::path(error.path()).line(finding.line).char_column(finding.column);
     // A topology holds no URL. A line with one may come from another file, and may hold a password, so it is not shown.
     let group = if may_be_url(line) {
@@ -44,7 +54,7 @@ fn group<'a>(error: &'a FileError, finding: &'a Finding) -> Group<'a> {
     } else {
         title.element(place()).element(snippet)
     };
-    group.element(Level::HELP.message(finding.help.clone()))
+    group.element(Level::HELP.message(beside(number + "  = help: ".len(), &finding.help)))
 }
 
 /// The golden messages: `tests/invalid/*.txt` is the message for the `*.yaml` beside it. `UPDATE_GOLDEN=1` writes them
@@ -78,7 +88,7 @@ mod tests {
             let name = path.file_name().expect("a name").to_string_lossy().into_owned();
             let said = match read(&text, &name) {
                 Ok(topology) => format!("accepted: {topology:#?}\n"),
-                Err(error) => draw(&error, false) + "\n",
+                Err(error) => draw(&error, false, usize::MAX) + "\n",
             };
             let golden = path.with_extension("txt");
             if update {
@@ -100,8 +110,8 @@ mod tests {
     #[test]
     fn only_the_drawing_for_terminals_has_colours() {
         let error = read("version: 2", "topology.yaml").expect_err("invalid");
-        assert!(draw(&error, true).contains('\u{1b}'));
-        assert!(!draw(&error, false).contains('\u{1b}'));
+        assert!(draw(&error, true, usize::MAX).contains('\u{1b}'));
+        assert!(!draw(&error, false, usize::MAX).contains('\u{1b}'));
     }
 
     #[test]
@@ -109,7 +119,7 @@ mod tests {
         let types = |prefix: &str| (0..1_000).map(|n| format!("{prefix}{n}: {{}}")).collect::<Vec<_>>().join(", ");
         let (before, after) = (types("a"), types("b"));
         let text = format!("{{ version: 1, name: billing, types: {{ {before},  mail: {{ prefech: 1 }}, {after} }} }}");
-        let shown = draw(&read(&text, "topology.yaml").expect_err("refused"), false);
+        let shown = draw(&read(&text, "topology.yaml").expect_err("refused"), false, usize::MAX);
         let column = text.find("prefech").expect("it is there") + 1;
         assert!(shown.contains(&format!(" --> topology.yaml:1:{column}\n")), "{shown}");
         assert!(shown.contains("a999: {},  mail: { prefech: 1 }, b0: {}"), "{shown}");
@@ -122,8 +132,8 @@ mod tests {
         fn any_file_can_be_drawn(before in ".{0,40}", after in ".{0,3000}", key in "\\PC{1,8}") {
             for text in [format!("{before}\n{key}: {after}"), format!("{key}: {after}\n{before}")] {
                 if let Err(error) = read(&text, "topology.yaml") {
-                    prop_assert!(!draw(&error, true).is_empty());
-                    let plain = draw(&error, false);
+                    prop_assert!(!draw(&error, true, usize::MAX).is_empty());
+                    let plain = draw(&error, false, usize::MAX);
                     prop_assert!(!plain.contains('\x1b'));
                 }
             }

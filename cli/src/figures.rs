@@ -80,6 +80,8 @@ pub struct Consumer {
     pub channel: Option<String>,
     /// Why its handler is unavailable, if it is.
     pub unavailable: Option<String>,
+    /// Whether it waits behind the single active consumer of its queue.
+    pub waits: bool,
 }
 
 /// A total at a time.

@@ -2,9 +2,17 @@
 
 use unicode_width::UnicodeWidthStr as _;
 
+/// The least width of a screen, even of a narrower terminal.
+pub(crate) const LEAST: usize = 60;
+
 /// Returns a sentence as lines of at most `columns`. A pipe gets it on one line, so that programs find it.
 pub(crate) fn sentence(text: &str, columns: usize) -> String {
     folded(text, columns).join("\n") + "\n"
+}
+
+/// Folds text that stands beside a head of this many columns, so that its lines are below each other.
+pub(crate) fn beside(head: usize, text: &str, columns: usize) -> String {
+    folded(text, columns.max(LEAST) - head).join(&format!("\n{:head$}", ""))
 }
 
 /// Folds text at spaces into lines of at most `room` columns. A longer word is divided.

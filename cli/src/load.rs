@@ -21,7 +21,7 @@ pub(crate) fn with_text(common: &Common, output: Output) -> anyhow::Result<(Topo
     match hatchery::file::read(&text, &name) {
         Ok(topology) => Ok((topology, text)),
         Err(error) => {
-            output.note(draw(&error, output.colors_errors()).trim_end());
+            output.note(draw(&error, output.colors_errors(), Output::error_columns()).trim_end());
             Err(Ended::new(Exit::Error, format!("{name} is not valid")).into())
         }
     }

@@ -1,6 +1,10 @@
 //! Writes answers to standard output and everything else to standard error, with colours only on a terminal.
 
-use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::{
+    io::{self, ErrorKind, IsTerminal as _, Write as _},
+    os::fd::AsFd,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -10,11 +14,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::folded::{LEAST, beside};
+
 pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
 pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
 pub(crate) const CYAN: Style = AnsiColor::Cyan.on_default();
 pub(crate) const DIM: Style = Style::new().dimmed();
+
+/// Whether nobody reads standard output any more.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// The format of answers: text for people, one JSON document, or one JSON document a line.
 // No doc comment on the variants: clap would list them and make `--help` three times as long.
@@ -50,11 +59,30 @@ impl Output {
         io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
+    /// Returns whether nobody reads standard output any more, as after `head` has ended. An answer that was written since
+    /// then is lost, so a verb that answers again and again ends.
+    pub(crate) fn is_closed() -> bool {
+        IS_CLOSED.load(Ordering::Relaxed)
+    }
+
     /// Returns the width of the answer in columns: `COLUMNS`, or else the terminal's width. A pipe has no limit.
     pub(crate) fn columns() -> usize {
-        let said = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-        let terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
-        said.or_else(terminal).filter(|columns| *columns > 0).unwrap_or(usize::MAX)
+        columns_of(io::stdout())
+    }
+
+    /// Returns the width of what goes to standard error in columns: `COLUMNS`, or else the terminal's width. A pipe has no
+    /// limit.
+    pub(crate) fn error_columns() -> usize {
+        columns_of(io::stderr())
+    }
+
+    /// Returns the width of a drawing, such as a plan, in columns: that of the answer, but not below [`LEAST`]. A drawing has no
+    /// unlimited width, so a pipe gets 80 columns.
+    pub(crate) fn drawing_columns() -> usize {
+        match Self::columns() {
+            usize::MAX => 80,
+            columns => columns.max(LEAST),
+        }
     }
 
     /// Returns the number of rows of the terminal that standard output is; none of a pipe.
@@ -143,9 +171,14 @@ impl Output {
         }
     }
 
+    /// Writes a warning to standard error, folded to the width of a terminal.
+    pub(crate) fn warn_folded(self, text: &str) {
+        self.note(&warning(text, Self::error_columns()));
+    }
+
     /// Writes a warning to standard error.
     pub(crate) fn warn(self, text: &str) {
-        self.note(&format!("{YELLOW}warning{YELLOW:#}: {}", without_controls(text)));
+        self.note(&warning(text, usize::MAX));
     }
 
     /// Writes an error to standard error, and advice if there is any.
@@ -169,6 +202,17 @@ impl Output {
     }
 }
 
+/// Returns the line or lines of a warning.
+pub(crate) fn warning(text: &str, columns: usize) -> String {
+    format!("{YELLOW}warning{YELLOW:#}: {}", beside("warning: ".len(), &without_controls(text), columns))
+}
+
+fn columns_of(stream: impl AsFd) -> usize {
+    let said = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let terminal = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
+    said.or_else(terminal).filter(|columns| *columns > 0).unwrap_or(usize::MAX)
+}
+
 /// Escapes control characters in each line. A message may hold text that a stranger wrote, and its control characters
 /// would act on the terminal.
 fn without_controls(text: &str) -> String {
@@ -186,7 +230,10 @@ fn told_once(error: &anyhow::Error) -> String {
 
 fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     match result {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            IS_CLOSED.store(true, Ordering::Relaxed);
+            Ok(())
+        }
         result => result,
     }
 }

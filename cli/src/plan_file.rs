@@ -54,7 +54,7 @@ pub(crate) enum PlanFileError {
     Version { path: String, found: u32 },
     #[error("the topology in the plan was changed by hand; plan again")]
     Tampered,
-    #[error("the topology in the plan is not valid: {}", crate::drawing::draw(.0, false))]
+    #[error("the topology in the plan is not valid: {}", crate::drawing::draw(.0, false, usize::MAX))]
     Topology(FileError),
 }
 

@@ -12,9 +12,6 @@ use crate::{
     plan::{Action, Address, Change, Kind, Need, Object, Plan},
 };
 
-/// The width in columns at which the details of an object continue on the next line.
-const WIDTH: usize = 80;
-
 /// The longest name that sets the width of the name column. A longer name moves only the details of its own line.
 const LONGEST_NAME: usize = 34;
 
@@ -31,15 +28,16 @@ struct Row {
 }
 
 /// Returns all lines of a plan, and its summary. With `verbose` each binding and each object of others has a line too.
-pub(crate) fn plan(plan: &Plan, file: &str, verbose: bool, asked: Asked) -> String {
-    format!("{}{}\n", lines(plan, verbose, asked), summary(plan, file, asked))
+/// Details that do not fit into `columns` continue on the next line.
+pub(crate) fn plan(plan: &Plan, file: &str, verbose: bool, asked: Asked, columns: usize) -> String {
+    format!("{}{}\n", lines(plan, verbose, asked, columns), summary(plan, file, asked))
 }
 
 /// Returns all lines of a plan, without its summary.
-pub(crate) fn lines(plan: &Plan, verbose: bool, asked: Asked) -> String {
+pub(crate) fn lines(plan: &Plan, verbose: bool, asked: Asked, columns: usize) -> String {
     let rows = rows(plan, verbose, asked);
     let width = rows.iter().map(|row| row.name().chars().count()).filter(|n| *n <= LONGEST_NAME).max().unwrap_or(0);
-    rows.iter().map(|row| row.line(width)).collect()
+    rows.iter().map(|row| row.line(width, columns)).collect()
 }
 
 /// Returns the last line: `Plan: 61 add, 0 change, 1 leftover (goes with --prune).`
@@ -166,7 +164,7 @@ impl Row {
         self.group().unwrap_or(&self.first.name)
     }
 
-    fn line(&self, width: usize) -> String {
+    fn line(&self, width: usize, columns: usize) -> String {
         let (kind, details) = match self.group() {
             None => (self.first.kind.to_string(), self.details.clone()),
             Some(_) if self.is_leftover => ("ladder".to_owned(), vec![format!("leftover, {}", self.counted())]),
@@ -182,7 +180,7 @@ impl Row {
             return format!("{style}{}{style:#}\n", head.trim_end());
         }
         let taken = head.chars().count() + 2;
-        if taken + one.chars().count() <= WIDTH {
+        if taken + one.chars().count() <= columns {
             return format!("{style}{head}  {one}{style:#}\n");
         }
         // A long name leaves no room, so the details begin on the next line, in the same column as those of other
@@ -191,7 +189,7 @@ impl Row {
         let (first, indent) = if taken > column { (String::new(), column) } else { ("  ".to_owned(), taken) };
         let separator = format!("\n{:indent$}", "");
         let lines: Vec<String> =
-            details.iter().flat_map(|detail| wrapped(detail, WIDTH.saturating_sub(indent))).collect();
+            details.iter().flat_map(|detail| wrapped(detail, columns.saturating_sub(indent))).collect();
         let first = if first.is_empty() { separator.clone() } else { first };
         let line = format!("{head}{first}{}", lines.join(&separator));
         format!("{style}{line}{style:#}\n")

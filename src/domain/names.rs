@@ -228,6 +228,13 @@ pub fn consumed_type(queue: &str) -> Option<&str> {
     matches!(kind, "processor" | "aside").then_some(event_type)
 }
 
+/// Returns the processing queue beside this aside queue, of any owner. `None` for other queues.
+#[must_use]
+pub fn processing_beside(aside: &str) -> Option<String> {
+    let (owner, rest) = aside.split_once('.')?;
+    Some(format!("{owner}.processor.{}", rest.strip_prefix("aside.")?))
+}
+
 /// Tells whether this is the exchange for due events of any owner.
 #[must_use]
 pub fn is_processor(exchange: &str) -> bool {

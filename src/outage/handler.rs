@@ -109,6 +109,18 @@ impl HandlerHealth {
         }
     }
 
+    /// Forgets the outage: nothing is known of the handler, because no run has tried it for long.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state();
+        let Some(outage) = state.outage.take() else { return };
+        self.is_down.store(false, Ordering::Release);
+        self.gauge(-1.0);
+        let event_type = &self.event_type;
+        if outage.is_said {
+            tracing::info!(%event_type, "no event came for a minute; whether the handler is available again is not known");
+        }
+    }
+
     /// Returns when the next run may start. `None` if the handler is available: then any may.
     pub(crate) fn next_start(&self) -> Option<Instant> {
         if !self.is_down() {

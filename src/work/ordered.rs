@@ -3,9 +3,13 @@
 //!
 //! The queue has a single active consumer, so no other worker has a delivery meanwhile. What goes back goes back with its
 //! channel: RabbitMQ returns all deliveries of the channel to the head of the queue in their order, and nothing overtakes
-//! (measured). A delivery that is given back by itself would come again behind those that were delivered after it.
+//! (measured). A delivery that is given back by itself would come again behind those that were delivered after it. The queue
+//! has no delivery limit, so an event is returned as often as it takes.
+//!
+//! A worker whose handler is unavailable for long returns its deliveries too. Another worker may reach the service, and the
+//! arguments of the next consumer tell people why the events wait.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use backon::BackoffBuilder as _;
 use fail::fail_point;
@@ -29,6 +33,9 @@ use crate::{
     ports::Receipt,
 };
 
+/// How long a worker believes that its handler is unavailable while other workers have the events and it tries none.
+const BELIEVED: Duration = Duration::from_mins(1);
+
 /// The event at the head of the queue when it was handed back. It is likely to come again to this worker: then its failures
 /// are not forgotten, and it is not tried sooner.
 struct Tried {
@@ -50,6 +57,8 @@ pub(super) async fn work(lane: Arc<Lane>) {
     let mut head: Option<BoxFuture<'static, Head>> = None;
     // Cancelled when the event at the head must not wait any longer, and all deliveries are returned.
     let mut over = CancellationToken::new();
+    // When the consumer said last that the handler is unavailable, or was last asked to try. `None` if it does not say so.
+    let mut told: Option<Instant> = None;
     loop {
         let now = if lane.spec.register { health.borrow_and_update().health() } else { Health::Up };
         if now == Health::Up {
@@ -57,7 +66,8 @@ pub(super) async fn work(lane: Arc<Lane>) {
             consumer.end_probe();
         }
         let is_down = now == Health::Down && consumer.is_probe() == Some(false);
-        if stop.is_cancelled() || is_down {
+        let is_available = told.is_some() && lane.health.long_outage().is_none();
+        if stop.is_cancelled() || is_down || is_available {
             over.cancel();
         }
         if over.is_cancelled() && head.is_none() {
@@ -68,12 +78,13 @@ pub(super) async fn work(lane: Arc<Lane>) {
             if stop.is_cancelled() {
                 return;
             }
-            over = CancellationToken::new();
+            (over, told) = (CancellationToken::new(), None);
         }
         if head.is_none()
             && let Some(opened) = behind.pop_front()
         {
-            head = Some(Box::pin(Arc::clone(&lane).until_it_works(opened, tried.take(), over.clone())));
+            told = told.map(|_| Instant::now());
+            head = Some(Box::pin(Arc::clone(&lane).until_it_works(opened, tried.take(), told.is_some(), over.clone())));
         }
         let is_empty = head.is_none() && behind.is_empty();
         if is_empty && consumer.has_ended() {
@@ -82,10 +93,14 @@ pub(super) async fn work(lane: Arc<Lane>) {
         }
         let idle = consumer.idle_until().filter(|_| is_empty && now != Health::Down);
         if idle.is_some_and(|at| at <= Instant::now()) {
-            consumer.open((now == Health::Probing).then_some(Probe::RedisIsBack));
+            let unavailable = lane.health.long_outage();
+            told = unavailable.is_some().then(Instant::now);
+            let redis = (now == Health::Probing).then_some(Probe::RedisIsBack);
+            consumer.open(unavailable.map(Probe::Unavailable).or(redis));
             continue;
         }
         let (is_stopping, is_leaving) = (stop.is_cancelled(), over.is_cancelled());
+        let believed = told.filter(|_| is_empty && !is_leaving).map(|told| told + BELIEVED);
         tokio::select! {
             biased;
             () = stop.cancelled(), if !is_stopping => {}
@@ -106,13 +121,21 @@ pub(super) async fn work(lane: Arc<Lane>) {
                 }
             }
             () = tokio::time::sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => {}
+            () = tokio::time::sleep_until(believed.unwrap_or_else(Instant::now)), if believed.is_some() => lane.health.forget(),
         }
     }
 }
 
 impl Lane {
-    /// Works on one delivery until it is answered, or until all deliveries are returned.
-    async fn until_it_works(self: Arc<Self>, opened: Opened, tried: Option<Tried>, over: CancellationToken) -> Head {
+    /// Works on one delivery until it is answered, or until all deliveries are returned. `is_told`: the consumer says that the
+    /// handler is unavailable. If it no longer says what is true, all deliveries are returned, and the next consumer says it.
+    async fn until_it_works(
+        self: Arc<Self>,
+        opened: Opened,
+        tried: Option<Tried>,
+        is_told: bool,
+        over: CancellationToken,
+    ) -> Head {
         let mut ready = match opened {
             Ok((ready, _)) => ready,
             Err(NotDue { receipt, instead, held: _held }) => {
@@ -168,6 +191,9 @@ impl Lane {
                 Err((ready, NotSettled::Again(after))) => (ready, Instant::now() + after),
                 Err((ready, NotSettled::Waits)) => (ready, Instant::now() + scheduled::LOOK_AGAIN),
             };
+            if self.health.long_outage().is_some() != is_told {
+                return Err(GivenBack(Some(Tried { event: ready.work.event, next })));
+            }
             looks = looks_at_busy().build();
         }
     }

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 use super::{picture::Lane, *};
-use crate::golden::golden;
+use crate::golden::{golden, screens};
 
 const BILLING: &str = include_str!("../../../topology.yaml");
 
@@ -39,12 +39,17 @@ fn many() -> Topology {
 }
 
 #[rstest]
-#[case("txt", text)]
 #[case("mmd", mermaid)]
 #[case("dot", dot)]
 fn each_format_draws_the_golden_picture(#[case] extension: &str, #[case] draw: fn(&Picture) -> String) {
     golden(&format!("tests/graph/billing.{extension}"), &draw(&Picture::new(&topology(BILLING))));
     golden(&format!("tests/graph/many.{extension}"), &draw(&Picture::new(&many())));
+}
+
+#[test]
+fn a_tree_is_as_it_was_drawn() {
+    screens("graph/billing", |columns| text(&Picture::new(&topology(BILLING)), columns));
+    screens("graph/many", |columns| text(&Picture::new(&many()), columns));
 }
 
 #[test]
@@ -54,7 +59,7 @@ fn the_readme_shows_the_shipped_example() {
 
 /// A picture that lacks an object is worse than none.
 #[rstest]
-#[case(text)]
+#[case(|picture: &Picture| text(picture, 80))]
 #[case(mermaid)]
 #[case(dot)]
 #[case(svg)]
@@ -77,7 +82,7 @@ fn every_object_on_the_broker_is_in_the_picture(#[case] draw: fn(&Picture) -> St
 
 #[test]
 fn the_tree_has_every_retry_queue() {
-    let drawn = text(&Picture::new(&topology(BILLING)));
+    let drawn = text(&Picture::new(&topology(BILLING)), 80);
     for queue in
         compile(&topology(BILLING)).expect("safe").queues.iter().filter(|queue| queue.name.starts_with("billing.retry"))
     {
@@ -126,12 +131,12 @@ fn a_chosen_type_has_a_lane_of_its_own() {
 
 proptest! {
     #[test]
-    fn a_tree_is_80_columns_wide(name in "[A-Za-z0-9_-]{1,64}", types in prop::collection::btree_set("[A-Za-z0-9_-]{1,64}", 1..20)) {
+    fn a_tree_fits_its_columns(columns in 60_usize..200, name in "[A-Za-z0-9_-]{1,64}", types in prop::collection::btree_set("[A-Za-z0-9_-]{1,64}", 1..20)) {
         let types = types.iter().map(|name| format!("  \"{name}\": {{ coalesce: {{ immediate: latest, window: 3s }} }}\n"));
         let file = format!("version: 1\nname: \"{name}\"\ntypes:\n{}", types.collect::<String>());
         let picture = Picture::new(&topology(&file));
-        for line in text(&picture).lines() {
-            prop_assert!(line.chars().count() <= 80 && line.trim_end() == line, "{:?}", line);
+        for line in text(&picture, columns).lines() {
+            prop_assert!(line.chars().count() <= columns && line.trim_end() == line, "{:?}", line);
         }
         let drawn = svg(&picture);
         prop_assert!(!drawn.contains("<type>"));

@@ -1,10 +1,9 @@
-//! The picture as a tree for the terminal, 80 columns wide.
+//! The picture as a tree for the terminal.
 
 use std::fmt::Write as _;
 
 use super::picture::{ASIDE, Lane, Picture, longest, shortened};
 
-const WIDTH: usize = 80;
 /// The longest name that has its description beside it.
 const WIDEST_NAME: usize = 40;
 
@@ -23,22 +22,22 @@ struct Row {
     margin: String,
 }
 
-/// Draws the picture as a tree.
+/// Draws the picture as a tree with lines of at most `columns`.
 #[must_use]
-pub(crate) fn text(picture: &Picture) -> String {
+pub(crate) fn text(picture: &Picture, columns: usize) -> String {
     let mut rows = Vec::new();
     for tree in trees(picture) {
         if !rows.is_empty() {
             rows.push(Row { name: String::new(), about: String::new(), margin: String::new() });
         }
-        add(&tree, "", "", &mut rows);
+        add(&tree, "", "", columns, &mut rows);
     }
     let widths = rows.iter().filter(|row| !row.about.is_empty()).map(|row| row.name.chars().count());
     let column = widths.filter(|width| *width <= WIDEST_NAME).max().unwrap_or_default() + 2;
     let title = format!("{}: {}", picture.name, picture.summary());
-    let mut out = wrapped(&title, WIDTH).join("\n") + "\n\n";
+    let mut out = wrapped(&title, columns).join("\n") + "\n\n";
     for row in &rows {
-        lay_out(row, column, &mut out);
+        lay_out(row, column, columns, &mut out);
     }
     if let Some(rest) = picture.rest() {
         let _ = write!(out, "\n{rest}\n");
@@ -98,21 +97,21 @@ fn leaf(name: &str, about: &str) -> Tree {
 }
 
 /// Appends the rows of a tree. `first` stands before the line of its root, `rest` before the lines below.
-fn add(tree: &Tree, first: &str, rest: &str, rows: &mut Vec<Row>) {
+fn add(tree: &Tree, first: &str, rest: &str, columns: usize, rows: &mut Vec<Row>) {
     let margin = if tree.below.is_empty() { rest.to_owned() } else { format!("{rest}│") };
-    let name = format!("{first}{}", shortened(&tree.name, WIDTH - first.chars().count()));
+    let name = format!("{first}{}", shortened(&tree.name, columns - first.chars().count()));
     rows.push(Row { name, about: tree.about.clone(), margin });
     let last = tree.below.len().saturating_sub(1);
     for (n, below) in tree.below.iter().enumerate() {
         let (first, after) = if n == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-        add(below, &format!("{rest}{first}"), &format!("{rest}{after}"), rows);
+        add(below, &format!("{rest}{first}"), &format!("{rest}{after}"), columns, rows);
     }
 }
 
 /// Writes a name with its description beside it, or below it if there is no room.
-fn lay_out(row: &Row, column: usize, out: &mut String) {
+fn lay_out(row: &Row, column: usize, columns: usize, out: &mut String) {
     let mut beside = row.name.clone();
-    for line in wrapped(&row.about, WIDTH - column) {
+    for line in wrapped(&row.about, columns - column) {
         if beside.chars().count() + 2 > column {
             let _ = writeln!(out, "{beside}");
             beside.clone_from(&row.margin);

@@ -45,7 +45,7 @@ struct Named<T> {
 struct LiveChannel {
     name: String,
     #[serde(default, deserialize_with = "object")]
-    connection_details: Option<Name>,
+    connection_details: Option<Details>,
     messages_unacknowledged: Option<u64>,
     #[serde(default, deserialize_with = "object")]
     message_stats: Option<History>,
@@ -54,6 +54,12 @@ struct LiveChannel {
 #[derive(Deserialize)]
 struct Name {
     name: String,
+}
+
+/// A channel or a connection that an object belongs to. It has no name any more while it is being closed.
+#[derive(Deserialize)]
+struct Details {
+    name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -73,10 +79,11 @@ struct Samples {
 #[derive(Deserialize)]
 struct LiveConsumer {
     #[serde(default, deserialize_with = "object")]
-    channel_details: Option<Name>,
+    channel_details: Option<Details>,
     queue: Name,
     #[serde(default, deserialize_with = "object")]
     arguments: Option<Arguments>,
+    activity_status: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -139,7 +146,7 @@ impl ManagementApi {
     /// # Errors
     /// When the API is unreachable, or refuses this user.
     pub async fn consumers(&self) -> Result<Vec<Consumer>, ManagementError> {
-        let columns = [("columns", "channel_details.name,queue.name,arguments")];
+        let columns = [("columns", "channel_details.name,queue.name,arguments,activity_status")];
         let list: Vec<LiveConsumer> = self.client.get_with(&["consumers", &self.vhost], &columns).await?;
         Ok(list.into_iter().map(Consumer::from).collect())
     }
@@ -193,7 +200,7 @@ impl ManagementApi {
 /// Returns the channel by its name, if it holds deliveries.
 fn holder(live: LiveChannel) -> Option<(String, Channel)> {
     let held = live.messages_unacknowledged.filter(|held| *held > 0)?;
-    let Name { name: connection } = live.connection_details?;
+    let connection = live.connection_details?.name?;
     let samples = |samples: Option<Samples>| samples.map(|Samples { samples }| samples);
     let History { ack_details, deliver_get_details } =
         live.message_stats.unwrap_or(History { ack_details: None, deliver_get_details: None });
@@ -205,8 +212,9 @@ impl From<LiveConsumer> for Consumer {
     fn from(live: LiveConsumer) -> Self {
         Self {
             queue: live.queue.name,
-            channel: live.channel_details.map(|channel| channel.name),
+            channel: live.channel_details.and_then(|channel| channel.name),
             unavailable: live.arguments.and_then(|arguments| arguments.unavailable),
+            waits: live.activity_status.is_some_and(|status| status == "waiting"),
         }
     }
 }
@@ -214,5 +222,21 @@ impl From<LiveConsumer> for Consumer {
 impl From<Counts> for Figures {
     fn from(counts: Counts) -> Self {
         Self { counts, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_consumer_whose_channel_is_being_closed_has_no_channel() {
+        let consumer =
+            r#"{"queue": {"name": "billing.processor.mail"}, "channel_details": {"peer_host": "undefined"}}"#;
+        let consumer = Consumer::from(serde_json::from_str::<LiveConsumer>(consumer).expect("a consumer"));
+        assert_eq!((consumer.queue.as_str(), consumer.channel), ("billing.processor.mail", None));
+        let channel =
+            r#"{"name": "c (1)", "messages_unacknowledged": 1, "connection_details": {"peer_port": "undefined"}}"#;
+        assert_eq!(holder(serde_json::from_str(channel).expect("a channel")), None);
     }
 }

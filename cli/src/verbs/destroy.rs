@@ -282,7 +282,7 @@ impl Destroy {
     }
 
     fn render(&self, found: &Destruction) -> String {
-        screen(&found.plan, self.output.verbose)
+        screen(&found.plan, self.output.verbose, Output::drawing_columns())
     }
 
     /// Prints the JSON document of this run. `elapsed` is `None` if nothing was destroyed.
@@ -313,12 +313,12 @@ impl Destroy {
 }
 
 /// Returns the objects to remove.
-fn screen(plan: &Plan, verbose: bool) -> String {
+fn screen(plan: &Plan, verbose: bool, columns: usize) -> String {
     let (counts, owner) = (plan.counts(), &plan.owner);
     if plan.changes.is_empty() {
         return format!("Nothing to remove. The broker has nothing that {owner} owns.\n");
     }
-    let lines = render::lines(plan, verbose, Asked { migrate: false, prune: true });
+    let lines = render::lines(plan, verbose, Asked { migrate: false, prune: true }, columns);
     let blocked = if counts.blocked > 0 { format!(", {} in use", counts.blocked) } else { String::new() };
     format!("{lines}Destroy: {} of {owner}{blocked}.\n", objects(counts.leftover + counts.blocked))
 }
@@ -352,14 +352,14 @@ mod tests {
         for queue in &mut observed.queues {
             (queue.messages, queue.consumers) = (Some(0), Some(0));
         }
-        let drawn = |observed: &Observed| screen(&destruction(&desired, observed, false).plan, false);
-        screens("destroy/idle", |_| drawn(&observed));
+        let drawn = |observed: &Observed, columns| screen(&destruction(&desired, observed, false).plan, false, columns);
+        screens("destroy/idle", |columns| drawn(&observed, columns));
         let mails = queue(&mut observed, "billing.processor.mail");
         (mails.messages, mails.messages_ready, mails.messages_unacknowledged) = (Some(1_304), Some(1_204), Some(100));
         mails.consumers = Some(4);
         queue(&mut observed, "billing.retry.hr-import.10m").consumers = None;
-        screens("destroy/in-use", |_| drawn(&observed));
-        screens("destroy/nothing", |_| drawn(&Observed::default()));
+        screens("destroy/in-use", |columns| drawn(&observed, columns));
+        screens("destroy/nothing", |columns| drawn(&Observed::default(), columns));
         screens("destroy/destroyed", |_| destroyed(61, Duration::from_millis(2_340)));
     }
 }

@@ -52,7 +52,7 @@ enum Picturing {
 pub(crate) fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let picture = picture(&load::topology(common, output)?, &args.types)?;
     let drawn = match args.format {
-        Picturing::Text if output.is_text() => text(&picture),
+        Picturing::Text if output.is_text() => text(&picture, Output::drawing_columns()),
         Picturing::Text => {
             output.json(&Drawing::from(&picture))?;
             return Ok(Exit::Done);

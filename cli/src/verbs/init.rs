@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::{
     args::Common,
     exit::{Ended, Exit},
+    folded::sentence,
     output::Output,
 };
 
@@ -81,24 +82,27 @@ pub(crate) fn run(common: &Common, args: &Args, output: Output) -> anyhow::Resul
             "{path} is the schema of another version and was left as it is; `topology schema > {path}` renews it"
         ));
     }
-    let written = match schema {
-        Schema::Written => format!("{} and {}", file.display(), schema_file.display()),
-        Schema::Same | Schema::Kept => file.display().to_string(),
-    };
-    output.print(&format!("Written: {written}.\n{}", next(&name, file)))?;
+    let new_schema = (schema == Schema::Written).then_some(schema_file.as_path());
+    output.print(&screen(&name, file, new_schema, Output::columns()))?;
     Ok(Exit::Done)
 }
 
-/// Returns the next steps for the user.
-fn next(name: &Word, file: &Path) -> String {
+/// Returns what was written, and the next steps for the user. Commands are not folded, so that they can be copied.
+fn screen(name: &Word, file: &Path, new_schema: Option<&Path>, columns: usize) -> String {
+    let written = match new_schema {
+        Some(schema) => format!("{} and {}", file.display(), schema.display()),
+        None => file.display().to_string(),
+    };
+    let written = sentence(&format!("Written: {written}."), columns);
+    let named = format!("The topology's name is `{name}`. To use another name, change it before the first apply.");
+    let named = sentence(&named, columns);
     let file = match file.to_str() {
         Some("topology.yaml") => String::new(),
         _ => format!(" -f {}", quoted(&file.to_string_lossy())),
     };
     format!(
         "\
-The topology's name is `{name}`. To use another name, change it before the first apply.
-
+{written}{named}
 Next:
   topology validate{file}
   topology graph{file}
@@ -159,6 +163,19 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::golden::screens;
+
+    /// The golden screens: `tests/init/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    #[test]
+    fn an_answer_is_as_it_was_drawn() {
+        let name = "billing".parse().expect("a word");
+        let (file, schema) = (Path::new("topology.yaml"), Path::new(SCHEMA_FILE));
+        screens("init/new", |columns| screen(&name, file, Some(schema), columns));
+        screens("init/old-schema", |columns| screen(&name, file, None, columns));
+        let file = Path::new("my deploy/billing.yaml");
+        let schema = file.with_file_name(SCHEMA_FILE);
+        screens("init/elsewhere", |columns| screen(&name, file, Some(&schema), columns));
+    }
 
     #[rstest]
     #[case("a/größe.yaml", "a/größe.yaml")]

@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{exit::Exit, help::fitted, output::Output};
+use crate::{exit::Exit, folded::sentence, help::fitted, output::Output};
 
 /// Print the manual page, or write a page for each verb
 #[derive(clap::Args)]
@@ -48,11 +48,15 @@ pub(crate) fn run(args: &Args, topology: Command, output: Output) -> anyhow::Res
         pages.push(write(folder, command)?);
     }
     if output.is_text() {
-        output.print(&format!("Written: {} pages in {}.\n", pages.len(), folder.display()))?;
+        output.print(&text(pages.len(), folder, Output::columns()))?;
     } else {
         output.json(&Answer { pages })?;
     }
     Ok(Exit::Done)
+}
+
+fn text(pages: usize, folder: &Path, columns: usize) -> String {
+    sentence(&format!("Written: {pages} pages in {}.", folder.display()), columns)
 }
 
 /// Returns a command, its verbs and their verbs, without `help`, which has no page.
@@ -125,6 +129,13 @@ fn escaped(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::golden::screens;
+
+    /// The golden screens: `tests/man/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    #[test]
+    fn an_answer_is_as_it_was_drawn() {
+        screens("man/written", |columns| text(27, Path::new("/usr/local/share/man/man1"), columns));
+    }
 
     #[test]
     fn help_becomes_sections() {

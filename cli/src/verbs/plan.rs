@@ -105,7 +105,10 @@ fn show(
     output: Output,
 ) -> anyhow::Result<()> {
     match output.format {
-        Format::Text => output.print(&render::plan(plan, &source.file, output.verbose, asked))?,
+        Format::Text => {
+            let columns = Output::drawing_columns();
+            output.print(&render::plan(plan, &source.file, output.verbose, asked, columns))?;
+        }
         Format::Json => output.json(&document(plan, observed, source, left, asked))?,
         Format::Ndjson => {
             for change in &plan.changes {

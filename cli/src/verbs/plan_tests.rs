@@ -8,7 +8,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    golden::golden,
+    golden::{golden, screens},
     observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue},
     plan::{APPLY_TO, PRIORITY},
 };
@@ -210,15 +210,7 @@ const PRUNE: Asked = Asked { migrate: false, prune: true };
 fn a_plan_reads_as_in_its_golden_file(#[case] name: &str, #[case] asked: Asked, #[case] case: fn() -> Case) {
     let Case { file, observed } = case();
     let plan = plan(&read(&file), &observed);
-    let painted = render::plan(&plan, "topology.yaml", false, asked);
-    let text = anstream::adapter::strip_str(&painted).to_string();
-    golden(&format!("tests/plan/{name}.ansi"), &painted);
-    golden(&format!("tests/plan/{name}.txt"), &text);
-    for line in text.lines().filter(|line| line.chars().count() > 80) {
-        // Only a line with a very long name may be longer.
-        let longest = line.split_whitespace().map(str::len).max().unwrap_or_default();
-        assert!(longest > 40, "{} wide: {line}", line.chars().count());
-    }
+    screens(&format!("plan/{name}"), |columns| render::plan(&plan, "topology.yaml", false, asked, columns));
     if matches!(name, "classic-to-quorum" | "hatchery-ttl" | "stranger") {
         let source = Source::new("topology.yaml".to_owned(), &file);
         let document = serde_json::to_value(document(&plan, &observed, &source, &LeftTypes::default(), asked));

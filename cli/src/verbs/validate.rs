@@ -102,7 +102,7 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
             compile(&topology)?;
             output.print(&valid(&path.to_string(), &topology, Output::columns()))?;
             for warning in warnings(&topology) {
-                output.warn(&warning);
+                output.warn_folded(&warning);
             }
         }
         Ok(topology) => {
@@ -119,7 +119,7 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
             }))?;
         }
         Err(ReadError::Content(error)) if output.is_text() => {
-            output.note(draw(&error, output.colors_errors()).trim_end());
+            output.note(draw(&error, output.colors_errors(), Output::error_columns()).trim_end());
             return Ok(Exit::Error);
         }
         Err(ReadError::Content(error)) => {
@@ -187,7 +187,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::golden::{golden, screens};
+    use crate::{golden::screens, output::warning};
 
     /// The golden screens: `tests/validate/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
@@ -196,8 +196,12 @@ mod tests {
         screens("validate/valid", |columns| valid("topology.yaml", topology.as_ref().expect("valid"), columns));
         let wrong = "version: 1\nname: a.b\ntypes: { mail: { prefech: 1 } }\n";
         let error = hatchery::file::read(wrong, "topology.yaml").expect_err("two mistakes");
-        golden("tests/validate/invalid.txt", &draw(&error, false));
-        golden("tests/validate/invalid.ansi", &draw(&error, true));
+        screens("validate/invalid", |columns| draw(&error, true, columns) + "\n");
+        let (name, timeout) = ("long.".repeat(40), "5 units of which nobody knows how long they are ".repeat(4));
+        let long =
+            format!("version: 1\nname: {name}\ntypes: {{ mail: {{ prefetch: 1, handler-timeout: {timeout} }} }}\n");
+        let error = hatchery::file::read(&long, "topology.yaml").expect_err("two mistakes");
+        screens("validate/long", |columns| draw(&error, true, columns) + "\n");
     }
 
     /// The golden files are `tests/warned/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
@@ -218,10 +222,9 @@ mod tests {
     #[case::classic("classic", "queue-type: classic\ntypes: { mail: {}, plain: { register: off } }")]
     fn a_guarantee_that_is_given_up_is_reported(#[case] name: &str, #[case] file: &str) {
         let topology = hatchery::file::read(&format!("version: 1\nname: billing\n{file}\n"), "topology.yaml");
-        let mut written = warnings(&topology.expect("valid")).join("\n");
-        if !written.is_empty() {
-            written.push('\n');
-        }
-        golden(&format!("tests/warned/{name}.txt"), &written);
+        let warnings = warnings(&topology.expect("valid"));
+        screens(&format!("warned/{name}"), |columns| {
+            warnings.iter().map(|text| warning(text, columns) + "\n").collect::<String>()
+        });
     }
 }

@@ -11,7 +11,7 @@ async fn discarded_letters_are_in_the_file_and_can_be_published_from_it() {
     put(&declared, "mail", 600).await;
     let (hatchery, place) = (declared.connect().await, Place::new(&declared));
     let dry = place.letters(0, &["discard"]).await;
-    assert!(dry.stdout.ends_with("Dry run: would discard 600 letters. --yes does it.\n"), "{dry:?}");
+    assert!(dry.stdout.ends_with("Dry run: would discard 600 letters. --save FILE --yes does it.\n"), "{dry:?}");
     let usage = place.letters(2, &["discard", "--yes"]).await;
     assert!(usage.stderr.contains("--yes needs --save"), "{usage:?}");
     assert_eq!(place.letter_ids(&[]).await.len(), 600);

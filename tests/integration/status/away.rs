@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use hatchery::{NewEvent, Outcome};
+use rstest::rstest;
 use serde_json::json;
 
 use super::{finding, kinds, seen, status};
@@ -16,9 +17,12 @@ use crate::support::{
     workers::Working,
 };
 
+#[rstest]
+#[case::any_order("{}")]
+#[case::ordered("{ on-failure: block }")]
 #[tokio::test(flavor = "multi_thread")]
-async fn status_says_why_a_handler_is_unavailable_until_it_is_back() {
-    let declared = Declared::new("types: { mail: {} }\n").await;
+async fn status_says_why_a_handler_is_unavailable_until_it_is_back(#[case] settings: &str) {
+    let declared = Declared::new(&format!("types: {{ mail: {settings} }}\n")).await;
     declared.own_register().await;
     let (place, hatchery) = (Place::new(&declared), declared.connect().await);
     let is_away = Arc::new(AtomicBool::new(true));

@@ -26,3 +26,15 @@ async fn watch_prints_a_screen_each_time_and_ends_cleanly_on_sigint() {
     assert_eq!(ended.stderr, "");
     assert!(!fs::read_to_string(place.path("screens")).unwrap().contains('\u{1b}'), "a file has no colours");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_ends_when_nobody_reads_its_screens() {
+    let declared = Declared::new("types: { mail: {} }\n").await;
+    declared.own_register().await;
+    let place = Place::new(&declared);
+    let mut command = status(&place, &["--watch", "--interval", "50ms"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    command.stdout(writer);
+    Process::spawn(command).ended().await.expect(0);
+}

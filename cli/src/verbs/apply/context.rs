@@ -55,7 +55,7 @@ impl Apply {
     }
 
     pub(super) fn render(&self, plan: &Plan) -> String {
-        render::plan(plan, &self.source.file, self.output.verbose, self.asked)
+        render::plan(plan, &self.source.file, self.output.verbose, self.asked, Output::drawing_columns())
     }
 
     pub(super) fn refuse_blocked(&self, plan: &Plan, observed: &Observed, left: &LeftTypes) -> anyhow::Result<()> {

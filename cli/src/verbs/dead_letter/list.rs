@@ -235,7 +235,11 @@ fn group_lines(groups: &[Group], width: usize) -> String {
     for group in groups {
         let types = group.types.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let reason = cut(&group.reason, width.saturating_sub(counts + 2));
-        let of = format!("{types}  {} to {}", time(group.first), time(group.last));
+        let of = match (group.first, group.last) {
+            // Messages of other programs may have no time.
+            (None, None) => types,
+            (first, last) => format!("{types}  {} to {}", time(first), time(last)),
+        };
         let of = cut(&of, width.saturating_sub(counts + 2));
         let _ = writeln!(text, "{:>counts$}  {reason}", group.count);
         let _ = writeln!(text, "{:counts$}  {DIM}{of}{DIM:#}", "");

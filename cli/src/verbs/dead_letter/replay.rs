@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{args::Common, exit::Exit, output::Output};
 
-pub(super) const REPLAY: Verb = Verb { name: "replay", done: "replayed", leaves: true };
+pub(super) const REPLAY: Verb = Verb { name: "replay", done: "replayed", leaves: true, flags: "--yes" };
 
 /// Publish the events of letters again, as if they had not failed
 #[derive(clap::Args)]

@@ -29,6 +29,8 @@ pub(super) struct Verb {
     pub(super) done: &'static str,
     /// Whether letters that are obsolete or no events are left.
     pub(super) leaves: bool,
+    /// The flags without which it is a dry run.
+    pub(super) flags: &'static str,
 }
 
 /// The answer of `topology dead-letter replay` and `discard`.
@@ -120,18 +122,18 @@ pub(super) async fn dry_run(
         output.json(&Answer { verb: verb.name, dry_run: true, letters, queues: None })?;
         return Ok(Exit::Done);
     }
-    output.print(&dry_run_text(&groups.largest_first(), tally, verb, Output::columns()))?;
+    output.print(&dry_run_text(&groups.largest_first(), tally, verb, filters.of(), Output::columns()))?;
     Ok(Exit::Done)
 }
 
 /// Returns the screen of a dry run.
-pub(super) fn dry_run_text(groups: &[Group], tally: Tally, verb: Verb, columns: usize) -> String {
+pub(super) fn dry_run_text(groups: &[Group], tally: Tally, verb: Verb, of: &str, columns: usize) -> String {
     let mut text = String::new();
     for Group { reason, count, .. } in groups {
         let _ = writeln!(text, "{count:>8}  {}", super::view::cut(reason, columns.saturating_sub(10)));
     }
-    let _ = write!(text, "{}", left(tally, columns));
-    let _ = writeln!(text, "Dry run: would {} {}. --yes does it.", verb.name, letters(tally.done));
+    let _ = write!(text, "{}", left(tally, of, columns));
+    let _ = writeln!(text, "Dry run: would {} {}. {} does it.", verb.name, letters(tally.done), verb.flags);
     text
 }
 
@@ -170,7 +172,7 @@ pub(super) async fn sweep(
         }
     }
     bar.finish_and_clear();
-    let told = || tell(sum, by_queue, verb, output);
+    let told = || tell(sum, by_queue, verb, filters.of(), output);
     match end {
         Ok(false) => told().map_err(Ended::untold).map(|()| Exit::Done),
         Ok(true) => {
@@ -196,9 +198,9 @@ fn add(sum: &mut Tally, tally: Tally) {
     sum.others += tally.others;
 }
 
-fn tell(sum: Tally, by_queue: BTreeMap<String, Counts>, verb: Verb, output: Output) -> anyhow::Result<()> {
+fn tell(sum: Tally, by_queue: BTreeMap<String, Counts>, verb: Verb, of: &str, output: Output) -> anyhow::Result<()> {
     match output.format {
-        Format::Text => output.print(&text(sum, verb, Output::columns()))?,
+        Format::Text => output.print(&text(sum, verb, of, Output::columns()))?,
         Format::Json | Format::Ndjson => {
             let (letters, queues) = (Counts::done(sum), Some(by_queue));
             output.json(&Answer { verb: verb.name, dry_run: false, letters, queues })?;
@@ -208,17 +210,18 @@ fn tell(sum: Tally, by_queue: BTreeMap<String, Counts>, verb: Verb, output: Outp
 }
 
 /// Returns the screen at the end.
-pub(super) fn text(sum: Tally, verb: Verb, columns: usize) -> String {
+pub(super) fn text(sum: Tally, verb: Verb, of: &str, columns: usize) -> String {
     let (first, rest) = verb.done.split_at(1);
-    format!("{}{}{rest}: {}.\n", left(sum, columns), first.to_uppercase(), letters(sum.done))
+    format!("{}{}{rest}: {}.\n", left(sum, of, columns), first.to_uppercase(), letters(sum.done))
 }
 
-/// Returns a sentence for each kind of letters that are left although they were selected.
-fn left(tally: Tally, columns: usize) -> String {
+/// Returns a sentence for each kind of letters that are left although they were selected. `of` is the flag that selects their
+/// queues, for the commands.
+fn left(tally: Tally, of: &str, columns: usize) -> String {
     let mut text = String::new();
     if tally.obsolete > 0 {
         let obsolete = format!(
-            "Left: {}, obsolete. The event has run, was cancelled or was replaced since; `topology dead-letter discard \
+            "Left: {}, obsolete. The event has run, was cancelled or was replaced since; `topology dead-letter discard{of} \
              --obsolete` clears them.",
             letters(tally.obsolete)
         );
@@ -226,7 +229,7 @@ fn left(tally: Tally, columns: usize) -> String {
     }
     if tally.unreadable > 0 {
         let unreadable = format!(
-            "Left: {}, not events that can be published. `topology dead-letter list --events` says why.",
+            "Left: {}, not events that can be published. `topology dead-letter list{of} --events` says why.",
             letters(tally.unreadable)
         );
         text += &sentence(&unreadable, columns);

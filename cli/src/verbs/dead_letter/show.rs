@@ -19,7 +19,7 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
-    folded::folded,
+    folded::{LEAST, folded},
     output::{Format, Output},
 };
 
@@ -29,8 +29,8 @@ const MOST: usize = 20;
 /// The columns before the values of a letter.
 const NAMES: usize = 16;
 
-/// The least width of the screen, even of a narrower terminal.
-const LEAST: usize = 60;
+/// The columns before the lines of a payload.
+const INDENT: usize = 2;
 
 /// Show all of a letter: fields, headers, payload
 #[derive(clap::Args)]
@@ -161,9 +161,9 @@ fn bounded(letter: &Letter, limit: usize) -> &[u8] {
 /// Returns the screen of a letter, with at most this many bytes of its payload.
 pub(super) fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, limit: usize, columns: usize) -> String {
     let properties = &letter.message.properties;
-    let mut text = String::new();
+    let (mut text, columns) = (String::new(), columns.max(LEAST));
     let mut line = |name: &str, value: &str| {
-        for (n, part) in folded(&plain(value), columns.max(LEAST) - NAMES).iter().enumerate() {
+        for (n, part) in folded(&plain(value), columns - NAMES).iter().enumerate() {
             let name = if n == 0 { name } else { "" };
             let _ = writeln!(text, "{name:<15} {part}");
         }
@@ -183,18 +183,27 @@ pub(super) fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, li
     line("correlation id", properties.correlation_id.as_deref().unwrap_or("-"));
     for (name, value) in headers(&properties.headers) {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let _ = writeln!(text, "header {}: {}", plain(&name), plain(&value));
+        let header = format!("header {}: {}", plain(&name), plain(&value));
+        // The other lines are indented.
+        let _ = writeln!(text, "{}", folded(&header, columns - INDENT).join("\n  "));
     }
     let (body, size) = (bounded(letter, limit), letter.message.body.len());
     let cut = if body.len() < size { format!(", the first {} are shown", body.len()) } else { String::new() };
     let _ = writeln!(text, "payload, {size} bytes{cut}:");
-    match std::str::from_utf8(body) {
-        Ok(payload) => payload.lines().for_each(|line| {
-            let _ = writeln!(text, "  {}", plain(line));
-        }),
-        Err(_) => {
-            let _ = writeln!(text, "  base64 {}", BASE64_STANDARD.encode(body));
-        }
+    let lines = match std::str::from_utf8(body) {
+        Ok(payload) => payload.lines().flat_map(|line| indented(&plain(line), columns - INDENT)).collect(),
+        Err(_) => folded(&format!("base64 {}", BASE64_STANDARD.encode(body)), columns - INDENT),
+    };
+    for line in lines {
+        let _ = writeln!(text, "  {line}");
     }
     text
+}
+
+/// Folds a line of a payload. All its parts begin with the spaces that it begins with.
+fn indented(line: &str, room: usize) -> Vec<String> {
+    let text = line.trim_start_matches(' ');
+    // So many spaces leave no room for the text.
+    let spaces = (line.len() - text.len()).min(room / 2);
+    folded(text, room - spaces).iter().map(|part| format!("{:spaces$}{part}", "")).collect()
 }

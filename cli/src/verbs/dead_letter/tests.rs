@@ -9,7 +9,7 @@ use hatchery::{
 };
 
 use super::{discard::DISCARD, list, replay::REPLAY, report, show, view::view};
-use crate::golden::{golden, screens};
+use crate::golden::screens;
 
 const LONG: &str = "HTTP 503 from http://mailer:8080/send: the queue of the mail server is full, and its \
                     administrator was told; try again after the weekend";
@@ -71,25 +71,31 @@ fn a_list_is_as_it_was_drawn() {
 fn a_letter_is_as_it_was_drawn() {
     let (letter, standing) = &some()[1];
     screens("dead-letter/show", |columns| show::text(letter, standing, &queue("hr-import"), 4_096, columns));
-    // Its headers and payload are printed as they are, however long.
-    let (letter, standing) = &some()[0];
-    for columns in [80, 160] {
-        let text = show::text(letter, standing, &queue("mail"), 30, columns);
-        golden(&format!("tests/dead-letter/show-long-{columns}.txt"), &text);
-    }
+    let (long, standing) = &mut some()[0];
+    let shown = |letter: &Letter, limit, columns| show::text(letter, standing, &queue("mail"), limit, columns);
+    screens("dead-letter/show-cut", |columns| shown(long, 30, columns));
+    let lines = ["{", "    \"text\": \"", &LONG.repeat(2), "\",", "    \"key\": \"", &"0123456789".repeat(20), "\"\n}"];
+    let payload = lines.concat().replacen("{    ", "{\n    ", 1).replace(",    ", ",\n    ");
+    long.message.body = Bytes::from(payload.clone());
+    screens("dead-letter/show-long", |columns| shown(long, 4_096, columns));
+    let piped = shown(long, 4_096, usize::MAX);
+    assert!(payload.lines().all(|line| piped.lines().any(|shown| shown == format!("  {line}"))), "{piped}");
+    long.message.body = Bytes::from(vec![0xff; 200]);
+    screens("dead-letter/show-bytes", |columns| shown(long, 4_096, columns));
 }
 
 #[test]
 fn a_dry_run_is_as_it_was_drawn() {
     let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0 };
-    screens("dead-letter/replay-dry-run", |columns| report::dry_run_text(&groups(), tally, REPLAY, columns));
+    screens("dead-letter/replay-dry-run", |columns| report::dry_run_text(&groups(), tally, REPLAY, "", columns));
     let tally = Tally { ready: 1_206, done: 1, ..Tally::default() };
-    screens("dead-letter/discard-dry-run", |columns| report::dry_run_text(&groups()[2..], tally, DISCARD, columns));
+    screens("dead-letter/discard-dry-run", |columns| report::dry_run_text(&groups()[2..], tally, DISCARD, "", columns));
 }
 
 #[test]
 fn a_report_is_as_it_was_drawn() {
     let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0 };
-    screens("dead-letter/replay", |columns| report::text(tally, REPLAY, columns));
-    screens("dead-letter/discard", |columns| report::text(Tally { done: 1, ..Tally::default() }, DISCARD, columns));
+    screens("dead-letter/replay", |columns| report::text(tally, REPLAY, "", columns));
+    screens("dead-letter/replay-unrouted", |columns| report::text(tally, REPLAY, " --unrouted", columns));
+    screens("dead-letter/discard", |columns| report::text(Tally { done: 1, ..Tally::default() }, DISCARD, "", columns));
 }

@@ -61,6 +61,11 @@ impl Filters {
         }
     }
 
+    /// Returns the flag that selects the queues, for commands in messages.
+    pub(super) const fn of(&self) -> &'static str {
+        if self.unrouted { " --unrouted" } else { "" }
+    }
+
     /// Returns the queues of the letters. An unknown type is allowed with `--unrouted`: it may be why the messages are
     /// there.
     pub(super) fn queues(&self, letters: &DeadLetters) -> anyhow::Result<Vec<LetterQueue>> {

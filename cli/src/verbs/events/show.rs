@@ -20,7 +20,7 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
-    folded::folded,
+    folded::{LEAST, folded},
     load,
     output::{Format, Output},
 };
@@ -218,7 +218,7 @@ pub(super) fn block(
     let mut text = String::new();
     let line = |text: &mut String, name: &str, value: &str| {
         let value = table::cut(value, 1_000);
-        for (n, part) in folded(&value, columns.max(table::LEAST) - NAMES).iter().enumerate() {
+        for (n, part) in folded(&value, columns.max(LEAST) - NAMES).iter().enumerate() {
             let name = if n == 0 { name } else { "" };
             let _ = writeln!(text, "{name:<10} {part}");
         }

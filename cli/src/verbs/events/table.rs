@@ -6,10 +6,11 @@ use hatchery::{EventInfo, State};
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::output::{CYAN, DIM, RED, YELLOW};
+use crate::{
+    folded::LEAST,
+    output::{CYAN, DIM, RED, YELLOW},
+};
 
-/// The least width of the table, even in a narrower terminal: a narrower table would be of no use.
-pub(super) const LEAST: usize = 60;
 /// The largest width of the type column. There are few types, and people know them by their first letters.
 const TYPE: usize = 12;
 /// From this width on there is room for longer types.

@@ -264,7 +264,7 @@ impl Report {
         }
         match self.output.format {
             Format::Text => {
-                self.output.print(&format!("{} published, {} refused\n", self.published, self.refused))?;
+                self.output.print(&counted(self.published, self.refused))?;
             }
             Format::Json => {
                 self.output.json(&answer::Answer::Batch(Account {
@@ -280,6 +280,11 @@ impl Report {
         let done = self.refused == 0 && self.unanswered == 0 && self.stopped_before.is_none();
         Ok(if done { Exit::Done } else { Exit::Partly })
     }
+}
+
+/// Returns the answer for a batch.
+pub(super) fn counted(published: u64, refused: u64) -> String {
+    format!("{published} published, {refused} refused\n")
 }
 
 #[cfg(test)]

@@ -104,12 +104,17 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         output.warn("Redis gave no version: the event is published, and competes with no other event");
     }
     let told = match output.format {
-        Format::Text => output.print(&format!("{}\n", published.id)),
+        Format::Text => output.print(&text(&published.id)),
         Format::Json => output.json(&Answer::Event(Published { id: published.id })),
         Format::Ndjson => output.json(&Line::Event(Published { id: published.id })),
     };
     told.map_err(Ended::untold)?;
     Ok(Exit::Done)
+}
+
+/// Returns the answer for an event: its id alone, for scripts.
+fn text(id: &str) -> String {
+    format!("{id}\n")
 }
 
 fn event(args: Args, max_payload: usize, output: Output) -> anyhow::Result<NewEvent> {
@@ -164,6 +169,14 @@ fn payload(text: Option<&str>, most: usize, output: Output) -> anyhow::Result<(V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::golden::screens;
+
+    /// The golden screens: `tests/publish/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    #[test]
+    fn an_answer_is_as_it_was_drawn() {
+        screens("publish/event", |_| text("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11"));
+        screens("publish/batch", |_| batch::counted(120_000, 3));
+    }
 
     #[test]
     fn a_payload_without_an_end_is_refused_with_the_limit() {

@@ -86,7 +86,12 @@ fn unrouted(topology: &Topology, seen: &Observation) -> Option<Finding> {
 /// all the same.
 fn no_consumer(desired: &Desired, seen: &Observation) -> Option<Finding> {
     let is_consumed = |queue: &str| desired.owners().any(|owner| names::is_consumed(owner, queue));
-    let alone = seen.queues().iter().filter(|(name, figures)| is_consumed(name) && figures.counts.consumers == Some(0));
+    let has_none = |figures: &Figures| figures.counts.consumers == Some(0);
+    // Workers take the events of an aside queue one by one, without a consumer. They are those of the processing queue.
+    let has_no_worker =
+        |name: &str| names::processing_beside(name).is_none_or(|queue| seen.queue(&queue).is_none_or(has_none));
+    let queues = seen.queues().iter();
+    let alone = queues.filter(|(name, figures)| is_consumed(name) && has_none(figures) && has_no_worker(name));
     let mut queues: Vec<Queue> = alone.filter_map(|(name, figures)| waiting(name, figures)).collect();
     fullest_first(&mut queues);
     let event_type = names::consumed_type(&queues.first()?.queue)?.to_owned();
@@ -108,7 +113,16 @@ fn silent(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Fin
     let is_ours = |queues: &[String]| {
         if queues.is_empty() { is_held } else { queues.iter().any(|queue| owned.contains(&queue.as_str())) }
     };
-    let channels = seen.channels.iter().flatten().filter(|channel| is_ours(&channel.queues));
+    // A worker of a type that keeps its order holds its deliveries while its handler is unavailable, which is a finding by
+    // itself.
+    let waits = |queue: &String| {
+        seen.consumers
+            .iter()
+            .any(|consumer| consumer.queue == *queue && consumer.unavailable.is_some() && !consumer.waits)
+    };
+    let is_explained = |queues: &[String]| !queues.is_empty() && queues.iter().all(waits);
+    let channels = seen.channels.iter().flatten();
+    let channels = channels.filter(|channel| is_ours(&channel.queues) && !is_explained(&channel.queues));
     let mut findings: Vec<Finding> = channels
         .filter_map(|channel| {
             let silent = silent_for(channel).filter(|silent| *silent > patience(topology, channel))?;
@@ -128,14 +142,15 @@ fn silent(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Fin
     findings
 }
 
-/// Returns a finding for each reason for which handlers are unavailable.
+/// Returns a finding for each reason for which handlers are unavailable. Of a type that keeps its order only the active worker
+/// counts: the others try nothing.
 fn unavailable(topology: &Topology, seen: &Observation) -> Vec<Finding> {
     let names = Names::new(topology.name.clone());
     // By reason: the types, and how many of their workers are concerned.
     let mut by_reason: BTreeMap<&str, (Vec<String>, u64, u64)> = BTreeMap::new();
     for event_type in topology.types.keys() {
         let queue = names.processing(event_type);
-        let workers = || seen.consumers.iter().filter(|consumer| consumer.queue == queue);
+        let workers = || seen.consumers.iter().filter(|consumer| consumer.queue == queue && !consumer.waits);
         let mut reasons = workers().filter_map(|consumer| consumer.unavailable.as_deref());
         let Some(why) = reasons.next() else { continue };
         let (types, away, of) = by_reason.entry(why).or_default();

@@ -126,6 +126,9 @@ async fn watch(sources: &Sources<'_>, interval: Duration, output: Output) -> any
                 readings = with_reading(readings, seen.readings.last());
                 watch.draw(&screen_of(&summary, output), || show(&summary, output))?;
                 verdict = Some(summary.verdict);
+                if Output::is_closed() {
+                    return Ok(verdict);
+                }
             }
             // The broker may be back at the next look. Who starts while it is away has a wrong URL perhaps.
             Err(error) if verdict.is_some() => watch.fail(&error),

@@ -11,18 +11,16 @@ use super::{
     types::{TypeLine, Unlisted},
 };
 use crate::{
-    folded::folded,
+    folded::{LEAST, folded},
     output::{CYAN, DIM, GREEN, RED, YELLOW},
     verbs::events::{cut, relative},
 };
 
-/// The least width, even of a narrower terminal.
-const LEAST: usize = 60;
 /// From this width on there is room for whole numbers and dates.
 const WIDE: usize = 100;
 /// The width at which sentences end, however wide the terminal is: longer lines are hard to read.
 const LONGEST_LINE: usize = 120;
-/// The width of a pipe, in which commands and names are not cut.
+/// The width of a pipe, in which nothing is folded or cut.
 const ENDLESS: usize = usize::MAX;
 /// The spaces between two columns.
 const GAP: u16 = 2;
@@ -37,14 +35,15 @@ pub(super) struct Room {
 /// Returns the screen. With `verbose` it has a line for every type, even if the terminal has fewer rows.
 pub(super) fn screen(summary: &Summary, room: Room, verbose: bool) -> String {
     let width = room.columns.max(LEAST);
+    let readable = if width == ENDLESS { ENDLESS } else { width.min(LONGEST_LINE) };
     let mut top = vec![head(summary), String::new()];
     for found in &summary.findings {
-        top.extend(finding(found, width.min(LONGEST_LINE)));
+        top.extend(finding(found, readable));
     }
     if !summary.findings.is_empty() {
         top.push(String::new());
     }
-    let bottom = notes(summary, width.min(LONGEST_LINE));
+    let bottom = notes(summary, readable);
     let free = room.rows.filter(|_| !verbose).map(|rows| rows.saturating_sub(top.len() + bottom.len() + 3).max(3));
     let (types, hidden) = shown(&summary.types, free);
     let mut lines = top;

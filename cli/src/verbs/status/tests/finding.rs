@@ -52,13 +52,26 @@ fn unavailable(world: &mut World, workers: usize) {
     let consumer = |n| Consumer {
         queue: "billing.processor.mail".to_owned(),
         channel: None,
+        waits: false,
         unavailable: (n < workers).then(|| "connection refused".to_owned()),
     };
     world.seen.consumers = (0..2).map(consumer).collect();
 }
 
+/// A worker of a type that keeps its order and cannot reach its service. It holds a delivery. Another worker waits.
+fn blocked(world: &mut World) {
+    world.seen.channels = Some(vec![holder(&["billing.processor.mail"], 10, 90)]);
+    let active = Consumer {
+        queue: "billing.processor.mail".to_owned(),
+        unavailable: Some("connection refused".to_owned()),
+        ..Consumer::default()
+    };
+    world.seen.consumers = vec![active.clone(), Consumer { waits: true, unavailable: None, ..active }];
+}
+
 #[rstest]
 #[case(|_: &mut World| (), &[])]
+#[case(blocked, &["the handler of mail is unavailable: connection refused"])]
 #[case(|world: &mut World| unavailable(world, 2), &["the handler of mail is unavailable: connection refused"])]
 #[case(
     |world: &mut World| unavailable(world, 1),
@@ -92,6 +105,15 @@ fn unavailable(world: &mut World, workers: usize) {
         world.fill("billing.processor.log", 2);
     },
     &["3 events wait in billing.processor.log, billing.aside.log, and they have no consumer"]
+)]
+// A worker consumes the processing queue, and takes from the aside queue what it has put there.
+#[case(
+    |world: &mut World| {
+        world.fill("billing.aside.log", 1);
+        world.fill("billing.processor.log", 0);
+        world.work("billing.processor.log");
+    },
+    &[]
 )]
 #[case(|world: &mut World| world.fill("billing.retry.mail.10s", 412), &[])]
 #[case(|world: &mut World| world.fill("billing.hatchery.1h", 412), &[])]

@@ -103,6 +103,11 @@ impl World {
         });
     }
 
+    /// Starts a worker that consumes this queue.
+    pub(super) fn work(&mut self, name: &str) {
+        self.queue(name, |figures| figures.counts.consumers = Some(1));
+    }
+
     pub(super) fn register(&mut self) -> &mut Register {
         match &mut self.seen.redis {
             Redis::There(register) => register,

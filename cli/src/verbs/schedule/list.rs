@@ -68,7 +68,7 @@ fn screen(views: &[ScheduleView], now: Timestamp, columns: usize) -> String {
         let last = view.last.as_ref().map(|last| cut(&last_run(last, now), room)).unwrap_or_default();
         let state = paint(style(view.state), view.state);
         let mut cells = [view.name.clone(), state, String::new(), String::new(), last];
-        let next = view.next.iter().map(|at| (local(*at, &zone), at.strftime("%dT%H:%M:%SZ").to_string()));
+        let next = view.next.iter().map(|at| (local(*at, &zone), at.strftime("%m-%d %H:%M:%SZ").to_string()));
         for (at, utc) in next.chain(view.next.is_empty().then(|| ("-".to_owned(), String::new()))) {
             (cells[2], cells[3]) = (at, utc);
             table.add_row(&cells);

@@ -19,7 +19,7 @@ use crate::{
     domain::{
         event::Event,
         schedule::{
-            definition::{Arm, Definition, Mode},
+            definition::{Arm, Definition, Mode, OnScheduleFailure},
             link::Link,
             state::{Admission, State, UNKNOWN},
             template::Template,
@@ -98,10 +98,13 @@ impl Lane {
             Decision::RetryAfter { after, .. } => return self.note_wait(link, *after).await,
             Decision::Requeue { at, .. } => return self.note_wait(link, time::until(now, *at)).await,
         };
-        let state = self.restore(link).await?.unwrap_or_default();
-        let pauses = failed && state.clone().ended(link, now, &outcome, failed).paused.is_some();
-        let arms = link.rule.mode == Mode::Sequential && !pauses;
-        let next = if arms { self.arm_next(event, link, &state, now).await? } else { None };
+        let pauses = failed && link.rule.on_failure == OnScheduleFailure::Pause;
+        let next = if link.rule.mode == Mode::Sequential && !pauses {
+            let state = self.restore(link).await?.unwrap_or_default();
+            self.arm_next(event, link, &state, now).await?
+        } else {
+            None
+        };
         self.change(link, |state| {
             let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm));
             Some(state.ended(link, now, &outcome, failed))

@@ -11,6 +11,7 @@ mod quarantine;
 mod reconnecting;
 mod returned;
 mod runs;
+mod scheduled;
 mod settling;
 mod unavailable;
 mod unclaimed;

@@ -33,6 +33,10 @@ impl Diary {
     pub(crate) fn entries(&self) -> Vec<String> {
         lock(&self.0).clone()
     }
+
+    pub(crate) fn clear(&self) {
+        lock(&self.0).clear();
+    }
 }
 
 /// Called for each publish before the message is routed. An error becomes the broker's answer.

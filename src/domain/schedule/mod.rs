@@ -8,3 +8,6 @@ pub mod definition;
 pub mod link;
 pub mod state;
 pub mod template;
+
+#[cfg(test)]
+mod tests;

@@ -27,6 +27,7 @@ pub(super) fn topology() -> Arc<Topology> {
 #[derive(Clone)]
 pub(super) struct World {
     script: Arc<Script>,
+    topology: Arc<Topology>,
     pub(super) broker: MemoryBroker,
     pub(super) register: Arc<MemoryRegister>,
 }
@@ -57,11 +58,20 @@ impl Clock for Seven {
 
 impl World {
     pub(super) fn new(script: Script) -> Self {
-        let (topology, script) = (topology(), Arc::new(script));
+        Self::of(topology(), script)
+    }
+
+    /// The same with another topology.
+    pub(super) fn of(topology: Arc<Topology>, script: Script) -> Self {
+        let script = Arc::new(script);
         let desired = compile(&topology).expect("a safe topology");
         let broker = MemoryBroker::scripted(&desired, Arc::new(Noon), script.clone());
         let register = MemoryRegister::scripted(Arc::new(Seven), topology.redis.backlog_retention, script.clone());
-        Self { script, broker, register: Arc::new(register) }
+        Self { script, topology, broker, register: Arc::new(register) }
+    }
+
+    pub(super) fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     pub(super) fn worker(&self) -> Worker {
@@ -70,7 +80,7 @@ impl World {
 
     /// The same for which it is another time.
     pub(super) fn worker_at(&self, clock: Arc<dyn Clock>) -> Worker {
-        Worker::new(topology(), Arc::new(self.broker.clone()), self.register.clone(), clock)
+        Worker::new(Arc::clone(&self.topology), Arc::new(self.broker.clone()), self.register.clone(), clock)
     }
 
     pub(super) fn publisher(&self) -> Publisher {

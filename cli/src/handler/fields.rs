@@ -13,7 +13,7 @@ pub(super) struct Field {
 }
 
 /// Returns all fields, those without a value included.
-pub(super) fn fields(event: &Event, fence: Option<i64>) -> [Field; 12] {
+pub(super) fn fields(event: &Event, fence: Option<i64>) -> [Field; 14] {
     let competes = !matches!(event.stamp.slot, DedupSlot::Event(_));
     [
         ("EVENT_ID", "event-id", Some(event.id.clone())),
@@ -28,6 +28,9 @@ pub(super) fn fields(event: &Event, fence: Option<i64>) -> [Field; 12] {
         ("EVENT_CREATED_AT", "event-created-at", Some(millis_text(event.created_at))),
         ("EVENT_CONTENT_TYPE", "content-type", event.content_type.clone()),
         ("EVENT_CORRELATION_ID", "event-correlation-id", event.correlation_id.clone()),
+        ("EVENT_SCHEDULE", "event-schedule", event.schedule.as_ref().map(|link| link.schedule.to_string())),
+        // The instant without the jitter, by which a handler knows for which day it runs.
+        ("EVENT_SLOT", "event-slot", event.schedule.as_ref().and_then(|link| link.slot()).map(|at| at.to_string())),
         ("EVENT_TRACEPARENT", "traceparent", event.traceparent.clone()),
     ]
     .map(|(variable, header, value)| Field { variable, header, value })

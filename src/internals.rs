@@ -3,7 +3,7 @@
 pub use crate::{
     adapters::{bounded_file, memory, rabbitmq, redis, secret_url, tls},
     domain::{
-        compile, delay, event, names, reason, register, safety, settlement, spec, time, trouble, ttl, versions,
+        compile, delay, event, names, reason, register, safety, settlement, source, spec, time, trouble, ttl, versions,
         whereabouts, wire, words,
     },
 };

@@ -16,6 +16,7 @@ pub mod reason;
 pub mod register;
 pub mod safety;
 pub mod settlement;
+pub mod source;
 pub mod spec;
 pub mod time;
 pub mod trouble;

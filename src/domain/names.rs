@@ -94,6 +94,18 @@ impl Names {
         format!("{}.dead-letter.{event_type}", self.0)
     }
 
+    /// Returns the name of the queue that `apply` declares for a source.
+    #[must_use]
+    pub fn source(&self, source: &Word) -> String {
+        format!("{}.source.{source}", self.0)
+    }
+
+    /// Returns the name of the queue for the messages of a source that became no event.
+    #[must_use]
+    pub fn source_dead_letters(&self, source: &Word) -> String {
+        format!("{}.dead-letter.{}", self.0, source_word(source))
+    }
+
     /// Returns the name of the alternate exchange of all other exchanges. Its queue has the same name.
     #[must_use]
     pub fn unrouted(&self) -> String {
@@ -190,7 +202,22 @@ pub fn tunables(owner: &str) -> String {
 #[must_use]
 pub fn is_consumed(owner: &str, queue: &str) -> bool {
     let rest = queue.strip_prefix(owner);
-    rest.is_some_and(|rest| [".processor.", ".aside."].iter().any(|kind| rest.starts_with(kind)))
+    rest.is_some_and(|rest| [".processor.", ".aside.", ".source."].iter().any(|kind| rest.starts_with(kind)))
+}
+
+/// Returns the source of a queue that `apply` declares for one, of any owner.
+#[must_use]
+pub fn consumed_source(queue: &str) -> Option<&str> {
+    let (_, rest) = queue.split_once('.')?;
+    rest.strip_prefix("source.")
+}
+
+/// Returns the source of a queue for messages that became no event, of any owner. A type whose name begins like one has
+/// such a queue too.
+#[must_use]
+pub fn source_of_dead_letters(queue: &str) -> Option<&str> {
+    let (_, rest) = queue.split_once('.')?;
+    rest.strip_prefix("dead-letter.")?.strip_prefix(super::source::PREFIX)
 }
 
 /// Returns the type of a queue that workers consume, of any owner.
@@ -252,6 +279,18 @@ pub fn retry_key(event_type: &Word, ttl: Ttl) -> String {
 #[must_use]
 pub fn dead_letter_key(event_type: &Word) -> String {
     format!("{event_type}.dead-letter")
+}
+
+/// Returns the word that stands for a source where a type stands otherwise: `source-hr`.
+#[must_use]
+pub fn source_word(source: &Word) -> String {
+    format!("{}{source}", super::source::PREFIX)
+}
+
+/// Returns the routing key of a message of a source that became no event.
+#[must_use]
+pub fn source_dead_letter_key(source: &Word) -> String {
+    format!("{}.dead-letter", source_word(source))
 }
 
 /// Returns the routing key of an event that must run alone.

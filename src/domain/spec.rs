@@ -10,6 +10,7 @@ use std::{
 use super::{
     delay::Ladder,
     register::Terms,
+    source::SourceSpec,
     ttl::Ttl,
     words::{EventType, Word},
 };
@@ -50,6 +51,8 @@ pub struct Topology {
     pub max_payload: usize,
     /// The event types by name.
     pub types: BTreeMap<EventType, TypeSpec>,
+    /// The queues of foreign messages that become events, by name.
+    pub sources: BTreeMap<Word, SourceSpec>,
 }
 
 /// The type of every queue on the broker.

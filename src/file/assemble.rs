@@ -11,6 +11,7 @@ use super::{
         WINDOW,
     },
     section::{Named, Origin, Section, Timer},
+    sources,
 };
 use crate::domain::{
     delay::Ladder,
@@ -47,6 +48,7 @@ pub(super) fn topology(top: &Section) -> Option<Topology> {
         ack_timeout: top.get(&ACK_TIMEOUT).copied()?,
         max_payload: usize::try_from(top.get(&MAX_PAYLOAD).copied()?).ok()?,
         types: types?,
+        sources: sources::specs(top)?,
     })
 }
 

@@ -13,6 +13,7 @@ use super::{
         NAME, ON_FAILURE, PREFETCH, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, RegisterWord, TRIES, TYPES, WINDOW,
     },
     section::{Origin, Reader, Section},
+    sources,
 };
 use crate::domain::{
     delay::{Ladder, LadderError},
@@ -26,6 +27,7 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
     name(reader, top);
     hatcheries(reader, top);
     names(reader, top);
+    sources::check(reader, top);
     if let Some(ladder) = top.get(&LADDER) {
         horizon(reader, ladder);
     }

@@ -3,9 +3,10 @@
 use std::{marker::PhantomData, time::Duration};
 
 use super::{
-    section::{Item, Name, Named, Section, Timer},
+    section::{Item, Name, Named, Rules, Section, Timer},
     table::{Absent, Key, Kind, Level, Short},
 };
+use crate::domain::source::{Condition, Pointer, ReferenceFrom};
 
 /// The name of a key with the type of its value.
 ///
@@ -60,6 +61,7 @@ rows! {
     str {
         word() Kind::Word;
         prefix() Kind::Prefix;
+        object() Kind::Object;
     }
     bool {
         switch() Kind::Switch;
@@ -80,6 +82,22 @@ rows! {
     }
     [Named] {
         types(level: &'static Level) Kind::Types(level);
+        sources(level: &'static Level) Kind::Sources(level);
+    }
+    Rules {
+        rules(level: &'static Level) Kind::Rules(level);
+    }
+    [Condition] {
+        conditions() Kind::Conditions;
+    }
+    Pointer {
+        pointer() Kind::Pointer;
+    }
+    ReferenceFrom {
+        reference() Kind::Reference;
+    }
+    jiff::tz::TimeZone {
+        zone() Kind::Zone;
     }
 }
 
@@ -114,6 +132,11 @@ stored! {
     [Name]: Names;
     Section: Section;
     [Named]: Types;
+    Rules: Rules;
+    [Condition]: Conditions;
+    Pointer: Pointer;
+    ReferenceFrom: Reference;
+    jiff::tz::TimeZone: Zone;
 }
 
 impl<T: Words> Stored for T {

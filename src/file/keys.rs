@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::{
     field::{Field, Words, field},
-    section::{Name, Named, Section, Timer},
+    section::{Name, Named, Rules, Section, Timer},
     table::{
         Absent::{Depends, Required, Value},
         Level, Short, not_built,
     },
 };
 use crate::domain::{
+    source::{Condition, Pointer, ReferenceFrom, Unmatched},
     spec::{Delayed, Immediate, QueueType},
     ttl::LONGEST,
 };
@@ -73,6 +74,19 @@ pub(super) const MAX_ATTEMPTS: Field<u64> = field("max-attempts");
 pub(super) const JITTER: Field<u64> = field("jitter");
 pub(super) const TRIES: Field<u64> = field("tries");
 pub(super) const DELAY: Field<Duration> = field("delay");
+pub(super) const SOURCES: Field<[Named]> = field("sources");
+pub(super) const QUEUE: Field<str> = field("queue");
+pub(super) const DECLARE: Field<bool> = field("declare");
+pub(super) const ORDERED: Field<bool> = field("ordered");
+pub(super) const TIMEZONE: Field<jiff::tz::TimeZone> = field("timezone");
+pub(super) const ID: Field<Pointer> = field("id");
+pub(super) const UNMATCHED: Field<Unmatched> = field("unmatched");
+pub(super) const EVENTS: Field<Rules> = field("events");
+pub(super) const WHEN: Field<[Condition]> = field("when");
+pub(super) const RULE_TYPE: Field<str> = field("type");
+pub(super) const REFERENCE: Field<ReferenceFrom> = field("reference");
+pub(super) const NBF: Field<Pointer> = field("nbf");
+pub(super) const PAYLOAD: Field<Pointer> = field("payload");
 
 pub(super) static TOP: Level = Level {
     name: "the file",
@@ -95,7 +109,7 @@ pub(super) static TOP: Level = Level {
         ADOPT.objects(Value("[]"), "Existing exchanges and queues to take over, by name."),
         RENAMED_FROM.names(Value("[]"), "The name that this topology had before, or a list, oldest first."),
         not_built("schedules", "Periodic events."),
-        not_built("sources", "Queues of others to take events from."),
+        SOURCES.sources(&SOURCE_LEVEL, Value("{}"), "Queues of foreign messages that become events, by name."),
     ],
 };
 
@@ -222,9 +236,58 @@ pub(super) static IN_PLACE_LEVEL: Level = Level {
     ],
 };
 
+pub(super) static SOURCE_LEVEL: Level = Level {
+    name: "a source",
+    keys: &[
+        QUEUE.object(Depends("none; without it `declare`"), "The queue of somebody else that the messages come from."),
+        DECLARE.switch(
+            Value("off"),
+            "Whether `apply` declares the queue, `<name>.source.<source>`. It keeps the order of arrival.",
+        ),
+        ORDERED.switch(
+            Depends("off; on with `declare`"),
+            "Whether the events of a message are published before those of the next message.",
+        ),
+        PREFETCH.whole(1, MOST_PREFETCH, Value("100"), "Messages that a worker holds at most."),
+        TIMEZONE.zone(Value("UTC"), "The zone of dates without an offset."),
+        ID.pointer(
+            Depends("the property `message_id`"),
+            "Where a message has its id, as a JSON Pointer. A redelivered message makes the same event.",
+        ),
+        UNMATCHED.choice(Value("dead-letter"), "What becomes of a message that no rule matches."),
+        EVENTS.rules(&RULE_LEVEL, Required, "The rules. Each that matches a message makes an event."),
+    ],
+};
+
+pub(super) static RULE_LEVEL: Level = Level {
+    name: "a rule of a source",
+    keys: &[
+        WHEN.conditions(
+            Depends("every message"),
+            "Places in the message (JSON Pointers) and the constants that must be there; of a list, one of them.",
+        ),
+        RULE_TYPE.word(Required, "The type of the event."),
+        REFERENCE.reference(
+            Depends("none"),
+            "Where the message has the reference, as a JSON Pointer; or `{ const: TEXT }`.",
+        ),
+        NBF.pointer(Depends("now"), "Where the message has the date of the event, as a JSON Pointer."),
+        PAYLOAD.pointer(Value("/"), "The part of the message that becomes the payload; `/` is the whole message."),
+    ],
+};
+
 /// Every level, for a search over all keys.
-pub(super) static LEVELS: [&Level; 7] =
-    [&TOP, &LADDER_LEVEL, &REDIS_LEVEL, &TYPE, &COALESCE_LEVEL, &RETRY_LEVEL, &IN_PLACE_LEVEL];
+pub(super) static LEVELS: [&Level; 9] = [
+    &TOP,
+    &LADDER_LEVEL,
+    &REDIS_LEVEL,
+    &TYPE,
+    &COALESCE_LEVEL,
+    &RETRY_LEVEL,
+    &IN_PLACE_LEVEL,
+    &SOURCE_LEVEL,
+    &RULE_LEVEL,
+];
 
 /// The words of `on-failure`. Unlike the domain's type, they do not hold the keys of `in-place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,4 +320,5 @@ words! {
     RegisterWord: "on" On, "off" Off;
     Immediate: "off" Off, "latest" Latest, "first" First;
     Delayed: "off" Off, "latest" Latest, "each-time" EachTime;
+    Unmatched: "dead-letter" DeadLetter, "drop" Drop;
 }

@@ -19,6 +19,7 @@ mod load;
 mod read;
 mod schema;
 mod section;
+mod sources;
 mod starter;
 mod table;
 mod value;

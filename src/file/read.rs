@@ -5,8 +5,6 @@ use super::{
     error::{self, Draft, FileError, Refusal},
     keys::TOP,
     section::{Origin, Reader, Section},
-    table::Absent,
-    value,
     yaml::{self, Node, Value},
 };
 use crate::domain::spec::Topology;
@@ -34,9 +32,7 @@ fn topology(text: &str, root: &Node) -> Result<Topology, Vec<Draft>> {
     let start = starts(text, root)?;
     let mut reader = Reader { text, origin: Origin::Own, findings: Vec::new() };
     let top = reader.section(&TOP, root);
-    for key in TOP.keys.iter().filter(|key| matches!(key.absent, Absent::Required) && !top.says(key.name)) {
-        reader.refuse(&start, format!("`{}` is missing", key.name), value::example(key));
-    }
+    reader.required(&TOP, &top, &start);
     let top = top.over(&Section::of_table(&TOP));
     check::all(&mut reader, &top);
     match assemble::topology(&top) {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     amount::say,
     keys::{TOP, TYPE},
+    sources,
     table::{Absent, Key, Kind, Level, Short},
     yaml,
 };
@@ -132,12 +133,50 @@ fn value(kind: &Kind) -> Value {
             "additionalProperties": { "$ref": "#/$defs/type" },
             "minProperties": 1,
         }),
+        Kind::Sources(level) => json!({
+            "type": ["object", "null"],
+            "propertyNames": source_name(),
+            "additionalProperties": object(level, &["object"]),
+        }),
+        Kind::Rules(level) => json!({ "type": "array", "items": object(level, &["object"]), "minItems": 1 }),
+        Kind::Conditions => json!({
+            "type": "object",
+            "propertyNames": pointer(),
+            "additionalProperties": {
+                "type": ["string", "number", "boolean", "null", "array"],
+                "items": { "type": ["string", "number", "boolean", "null"] },
+                "minItems": 1,
+            },
+        }),
+        Kind::Pointer => pointer(),
+        Kind::Reference => json!({ "anyOf": [pointer(), constant_reference()] }),
+        Kind::Object => object_name(),
+        Kind::Zone => json!({ "type": "string", "minLength": 1 }),
         Kind::NotBuilt => json!(false),
     }
 }
 
 fn word() -> Value {
     json!({ "type": "string", "pattern": WORD, SAY: "Write one word of 1 to 64 letters, digits, _ or -." })
+}
+
+fn source_name() -> Value {
+    let say = "Write one word of 1 to 57 letters, digits, _ or -.";
+    json!({ "type": "string", "pattern": WORD, "maxLength": sources::LONGEST_NAME, SAY: say })
+}
+
+fn pointer() -> Value {
+    let say = "Write a JSON Pointer, like /employee/number; / is the whole message.";
+    json!({ "type": "string", "pattern": "^(/([^~]|~[01])*)?$", SAY: say })
+}
+
+fn constant_reference() -> Value {
+    json!({
+        "type": "object",
+        "properties": { "const": { "type": "string", "minLength": 1, "maxLength": 255, "description": "The reference of every event." } },
+        "required": ["const"],
+        "additionalProperties": false,
+    })
 }
 
 /// The name of an exchange or queue outside this topology. The names that RabbitMQ reserves are excluded.

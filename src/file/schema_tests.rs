@@ -59,7 +59,13 @@ const UNSEEN: &[(&str, &[&str])] = &[
     ("a name of one key that another key has", &["renamed-from-itself", "renamed-from-a-type", "renamed-from-twice"]),
     ("`defaults` takes what a type takes", &["renamed-from-defaults"]),
     ("a word that RabbitMQ keeps for itself in some places", &["name-reserved", "renamed-from-reserved"]),
-    ("an editor reads YAML 1.2, in which `off` is a text", &["name-off", "prefix-off"]),
+    (
+        "a key of a source that does not go with another",
+        &["source-two-queues", "source-no-queue", "source-ordered-off", "source-same-queue"],
+    ),
+    ("a name that another key has, or has not", &["source-unknown-type", "source-is-a-type", "source-own-queue"]),
+    ("a name of the time zone database", &["source-zone-unknown"]),
+    ("an editor reads YAML 1.2, in which `off` is a text", &["name-off", "prefix-off", "source-when-boolean"]),
 ];
 
 static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| jsonschema::draft202012::new(&schema()).expect("a schema"));
@@ -158,7 +164,7 @@ fn the_schema_refuses_invalid_files_unless_they_are_listed() {
 #[test]
 fn keys_of_a_later_version_are_not_in_the_schema() {
     let schema = schema();
-    for key in ["schedules", "sources"] {
+    for key in ["schedules"] {
         assert_eq!(schema["properties"][key], Json::Null, "{key}");
     }
     let of_type = &schema["$defs"]["type"]["properties"];
@@ -265,6 +271,17 @@ fn value(key: &'static Key) -> BoxedStrategy<String> {
         Kind::Types(level) => prop::collection::btree_map("[a-z0-9]{1,3}|on", map(level), 1..3)
             .prop_map(|types| flow(types.into_iter().collect()))
             .boxed(),
+        Kind::Sources(level) => prop::collection::btree_map("[a-z0-9]{1,3}", map(level), 0..2)
+            .prop_map(|sources| flow(sources.into_iter().collect()))
+            .boxed(),
+        Kind::Rules(level) => {
+            prop::collection::vec(map(level), 1..3).prop_map(|rules| format!("[{}]", rules.join(", "))).boxed()
+        }
+        Kind::Conditions => texts(&["{ /kind: a }", "{ /a/b: [1, null], \"/c~1d\": true }", "{}", "{ /x: -1.5 }"]),
+        Kind::Pointer => texts(&["/", "\"\"", "/employee/number", "/a~0b/0"]),
+        Kind::Reference => texts(&["/", "/employee/number", "{ const: all }", "{ const: \"1\" }"]),
+        Kind::Object => texts(&["hr-changes", "\"größe 1\""]),
+        Kind::Zone => texts(&["UTC", "Europe/Berlin", "America/New_York"]),
         Kind::NotBuilt => texts(&["{}"]),
     };
     let any = ["", "~", "5", "[]", "{}", "\"\"", "on", "1.5", "first", "[[]]", "{ mail: }", "-0", "0x10", "1_000"];
@@ -297,7 +314,7 @@ fn the_generator_makes_enough_accepted_files() {
     let tree = |_| map(&TOP).new_tree(&mut runner).expect("a value").current();
     let accepted = (0..300).map(tree).filter(|text| read(text, "topology.yaml").is_ok()).count();
     assert!(accepted >= 100, "{accepted} of 300");
-    assert_eq!(LEVELS.len(), 7, "the generator goes through every level");
+    assert_eq!(LEVELS.len(), 9, "the generator goes through every level");
 }
 
 proptest! {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use super::{error::Draft, yaml::Node};
+use crate::domain::source::{Condition, Pointer, ReferenceFrom};
 
 /// A value, or the message and the help of a finding.
 pub(super) type Checked<T> = Result<T, (String, String)>;
@@ -48,6 +49,11 @@ pub(super) enum Item {
     Names(Vec<Name>),
     Section(Section),
     Types(Vec<Named>),
+    Rules(Rules),
+    Conditions(Vec<Condition>),
+    Pointer(Pointer),
+    Reference(ReferenceFrom),
+    Zone(jiff::tz::TimeZone),
 }
 
 /// A duration in a list.
@@ -64,12 +70,18 @@ pub(super) struct Name {
     pub(super) span: Range<usize>,
 }
 
-/// A type's name and its section.
+/// The name of a type or a source, and its section.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     pub(super) name: String,
+    /// The place of the name.
+    pub(super) span: Range<usize>,
     pub(super) section: Section,
 }
+
+/// The rules of a source.
+#[derive(Clone, Debug)]
+pub(super) struct Rules(pub(super) Vec<Section>);
 
 /// Reads maps and collects the findings.
 #[derive(Debug)]
@@ -133,6 +145,11 @@ impl Section {
     /// Whether the key is set, also to a value that was refused.
     pub(super) fn says(&self, key: &str) -> bool {
         self.entries.contains_key(key)
+    }
+
+    /// Whether the key has a value that was refused.
+    pub(super) fn is_refused(&self, key: &str) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.item.is_none())
     }
 
     /// Whether the map itself sets the key, not `defaults` or the table.

@@ -66,6 +66,20 @@ pub(super) enum Kind {
     Short(&'static Level, &'static [Short]),
     /// A map from the names of types to their settings.
     Types(&'static Level),
+    /// A map from the names of sources to their settings.
+    Sources(&'static Level),
+    /// A list of rules.
+    Rules(&'static Level),
+    /// A map from JSON Pointers to constants.
+    Conditions,
+    /// A JSON Pointer.
+    Pointer,
+    /// A JSON Pointer, or a constant.
+    Reference,
+    /// The name of one queue.
+    Object,
+    /// The name of a time zone.
+    Zone,
     /// A key of a later version, which is refused.
     NotBuilt,
 }

@@ -73,6 +73,7 @@ fn the_default_settings_of_a_type() {
         ack_timeout: secs(30 * 60),
         max_payload: 16 << 20,
         types: [("mail".parse().expect("a word"), mail)].into(),
+        sources: [].into(),
     };
     assert_eq!(topology, expected);
 }

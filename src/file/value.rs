@@ -5,8 +5,9 @@ use std::ops::Range;
 use super::{
     amount::{bytes, duration, parse_bytes, say, share, size, ttls, whole},
     error::quote,
-    keys::LEVELS,
+    keys::{LEVELS, RULE_TYPE},
     section::{Checked, Entry, Item, Name, Named, Reader, Section},
+    sources,
     table::{Absent, Key, Kind, Level, Short},
     yaml::{self, Node, Value, describe},
 };
@@ -38,6 +39,13 @@ impl Reader<'_> {
             section.entries.insert(key.name, Entry { item, span, origin: self.origin });
         }
         section
+    }
+
+    /// Reports the keys that the map must have and has not.
+    pub(super) fn required(&mut self, level: &'static Level, section: &Section, at: &Range<usize>) {
+        for key in level.keys.iter().filter(|key| matches!(key.absent, Absent::Required) && !section.says(key.name)) {
+            self.refuse(at, format!("`{}` is missing", key.name), example(key));
+        }
     }
 }
 
@@ -101,6 +109,13 @@ pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<u
         (Kind::Short(level, forms), _) => return short(reader, key, level, forms, node, at),
         (Kind::Types(level), Value::Null) => Ok(types(reader, level, &[], at)),
         (Kind::Types(level), Value::Map(entries)) => Ok(types(reader, level, entries, at)),
+        (Kind::Sources(level), Value::Map(entries)) => Ok(Item::Types(named(reader, level, entries))),
+        (Kind::Sources(_), Value::Null) => Ok(Item::Types(Vec::new())),
+        (Kind::Rules(_), Value::List(list)) => {
+            let span = if node.span.is_empty() { at } else { &node.span };
+            return sources::rules(reader, list, span).map(Item::Rules);
+        }
+        (Kind::Conditions, Value::Map(_)) => return sources::conditions(reader, node).map(Item::Conditions),
         (Kind::Ttls { may_be_empty: true }, Value::Null) => Ok(Item::Ttls(Vec::new())),
         (_, Value::Null) => Err((format!("`{}` has no value", key.name), example(key) + or_remove(key))),
         (Kind::Ttls { may_be_empty }, Value::List(list)) => return ttls(reader, key, *may_be_empty, list, node),
@@ -109,6 +124,10 @@ pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<u
         (Kind::Version, Value::Whole(1)) => Ok(Item::Whole(1)),
         (Kind::Word, Value::Text(text)) => name(text).map(Item::Text),
         (Kind::Prefix, Value::Text(text)) => prefix(text).map(Item::Text),
+        (Kind::Object, Value::Text(text)) => object(text).map(Item::Text),
+        (Kind::Pointer, Value::Text(text)) => sources::pointer(text).map(Item::Pointer),
+        (Kind::Reference, _) => sources::reference(reader, node).map(Item::Reference),
+        (Kind::Zone, Value::Text(text)) => sources::zone(text).map(Item::Zone),
         (Kind::Whole(least, most), Value::Whole(number)) => whole(key, *least, *most, *number),
         (Kind::Bytes(most), Value::Whole(number)) => bytes(key, *most, Some(*number)),
         (Kind::Bytes(most), Value::Text(text)) => bytes(key, *most, parse_bytes(text)),
@@ -140,8 +159,15 @@ const fn or_remove(key: &Key) -> &'static str {
 pub(super) fn example(key: &Key) -> String {
     let value = match (&key.kind, key.absent) {
         (Kind::Version, _) => "1",
+        (Kind::Word, _) if key.name == RULE_TYPE.name => "mail",
         (Kind::Word, _) => "billing",
         (Kind::Types(_), _) => "{ mail: {} }",
+        (Kind::Sources(_), _) => "{ hr: { queue: hr-changes, events: [ { type: mail } ] } }",
+        (Kind::Rules(_), _) => "[ { type: mail } ]",
+        (Kind::Conditions, _) => "{ /kind: terminated }",
+        (Kind::Pointer, Absent::Depends(_)) | (Kind::Reference, _) => "/employee/number",
+        (Kind::Object, _) => "hr-changes",
+        (Kind::Zone, _) => "Europe/Berlin",
         (Kind::Ttls { may_be_empty: true }, _) => "[5s, 1m, 1h]",
         (Kind::Short(..), _) => "latest",
         (Kind::Switch, _) => "on",
@@ -163,6 +189,10 @@ fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
     let takes = match key.kind {
         Kind::Version | Kind::Whole(..) => "a whole number",
         Kind::Word | Kind::Prefix => "a text",
+        Kind::Object => "the name of a queue",
+        Kind::Pointer | Kind::Reference => "a JSON Pointer",
+        Kind::Zone => "the name of a time zone",
+        Kind::Rules(_) => "a list of rules",
         Kind::Bytes(_) => "a number of bytes",
         Kind::Size(_) => "`off` or a number of bytes",
         Kind::Duration(..) => "a duration",
@@ -172,7 +202,9 @@ fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
         Kind::Objects => "a list of names",
         Kind::Switch => "`on` or `off`",
         Kind::Choice(_) => "a word",
-        Kind::Section(_) | Kind::Short(..) | Kind::Types(_) | Kind::NotBuilt => "a map",
+        Kind::Section(_) | Kind::Short(..) | Kind::Types(_) | Kind::Sources(_) | Kind::Conditions | Kind::NotBuilt => {
+            "a map"
+        }
     };
     let help = match (&key.kind, &node.value) {
         (Kind::Version, Value::Whole(_)) => {
@@ -332,13 +364,19 @@ fn types(reader: &mut Reader<'_>, level: &'static Level, entries: &[(yaml::Word,
     if entries.is_empty() {
         reader.refuse(at, "there is no type", "write at least one, like `types: { mail: {} }`");
     }
-    let mut types = Vec::new();
+    Item::Types(named(reader, level, entries))
+}
+
+/// Reads a map from names to sections.
+fn named(reader: &mut Reader<'_>, level: &'static Level, entries: &[(yaml::Word, Node)]) -> Vec<Named> {
+    let mut all = Vec::new();
     for (word, node) in entries {
         if let Err((message, help)) = name(&word.text) {
             reader.refuse(&word.span, message, help);
         }
         let section = reader.section(level, node);
-        types.push(Named { name: word.text.clone(), section });
+        reader.required(level, &section, &word.span);
+        all.push(Named { name: word.text.clone(), span: word.span.clone(), section });
     }
-    Item::Types(types)
+    all
 }

@@ -12,6 +12,7 @@ mod reconnecting;
 mod returned;
 mod runs;
 mod settling;
+mod sources;
 mod unavailable;
 mod unclaimed;
 mod unsettled;
@@ -42,7 +43,7 @@ use crate::{
         script::{Diary, Script, unreachable},
     },
     domain::{
-        compile::compile,
+        compile::{Queue, compile},
         register::{ClaimAnswer, CopyVersion},
         spec::Topology,
         wire::{Incoming, Message, Properties, Value},

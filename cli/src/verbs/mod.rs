@@ -12,6 +12,7 @@ pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod publish;
 pub mod schema;
+pub(crate) mod source;
 pub(crate) mod status;
 pub(crate) mod validate;
 pub(crate) mod work;

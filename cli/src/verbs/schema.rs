@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
-use super::{apply, dead_letter, destroy, events, init, man, plan, publish, status, validate};
+use super::{apply, dead_letter, destroy, events, init, man, plan, publish, source, status, validate};
 use crate::{
     args::UsageError,
     definitions::Definitions,
@@ -63,6 +63,7 @@ const ANSWERS: &[Answer] = &[
     lines::<Document, plan::Line>("plan"),
     lines::<publish::Answer, publish::Line>("publish"),
     Answer { command: "schema", document: any_schema, line: any_schema },
+    lines::<source::Tested, source::TestedLine>("source test"),
     same::<status::Summary>("status"),
     same::<validate::Answer>("validate"),
     same::<hatchery::Summary>("work"),

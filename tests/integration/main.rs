@@ -14,6 +14,7 @@ mod library;
 mod migration;
 mod python;
 mod register;
+mod sources;
 mod status;
 mod support;
 mod topology;

@@ -32,8 +32,11 @@ pub(crate) const REGISTER_STATE: &str = "hatchery_register_state";
 pub(crate) const REGISTER_ERRORS: &str = "hatchery_register_errors_total";
 pub(crate) const HANDLER_UNAVAILABLE: &str = "hatchery_handler_unavailable";
 pub(crate) const REGISTER_EMPTIED: &str = "hatchery_register_emptied_total";
+pub(crate) const SOURCE_DELIVERED: &str = "hatchery_source_delivered_total";
+pub(crate) const SOURCE_MESSAGES: &str = "hatchery_source_messages_total";
+pub(crate) const SOURCE_CONSUMING: &str = "hatchery_source_consuming";
 
-const COUNTERS: [(&str, &str); 15] = [
+const COUNTERS: [(&str, &str); 17] = [
     (PUBLISHED, "Events that the broker has confirmed, by type and route"),
     (PUBLISH_FAILURES, "Publishes that ended with an error, by type"),
     (UNVERSIONED, "Events published without a version because Redis gave none in time"),
@@ -49,11 +52,14 @@ const COUNTERS: [(&str, &str); 15] = [
     (LEASES_LOST, "Runs whose lease ended before they did"),
     (REGISTER_ERRORS, "Calls to Redis without an answer, for each event"),
     (REGISTER_EMPTIED, "Times that Redis was found emptied"),
+    (SOURCE_DELIVERED, "Messages taken from the queue of a source"),
+    (SOURCE_MESSAGES, "Messages of a source by what became of them"),
 ];
 
-const GAUGES: [(&str, &str); 4] = [
+const GAUGES: [(&str, &str); 5] = [
     (IN_FLIGHT, "Handlers that run now, by type"),
     (CONSUMING, "Whether the worker consumes the type's queue: 1 or 0"),
+    (SOURCE_CONSUMING, "Whether the worker consumes the queue of the source: 1 or 0"),
     (HANDLER_UNAVAILABLE, "1 while the service or the program of the type is away, else 0"),
     (REGISTER_STATE, "1 while Redis is in this state, else 0"),
 ];

@@ -11,7 +11,7 @@ use crate::domain::{
     spec::Topology,
     ttl::Ttl,
     wire::{self, Message},
-    words::EventType,
+    words::{EventType, Word},
 };
 
 /// The routes of one topology.
@@ -65,16 +65,20 @@ fn message(exchange: String, routing_key: String, copy: &Event) -> Message {
     Message { exchange, routing_key, properties: wire::encode(copy), body: copy.payload.clone() }
 }
 
-/// The exchanges and queues on the ways of these types. What is missing would be found out by the first event that fails
+/// The exchanges and queues on the ways of these types, and of the events that these sources make. What is missing would be found out by the first event that fails
 /// or waits: its copy would be confirmed into `unrouted`, or into nowhere.
 pub(crate) fn needed(
     topology: &Topology,
     handled: impl Fn(&EventType) -> bool,
+    consumed: impl Fn(&Word) -> bool,
 ) -> Result<(Vec<String>, Vec<String>), Unsafe> {
     // An event that waits as long as the window of another type takes its hatchery.
     let hatcheries = compile::hatcheries(topology).into_iter().collect();
     let mut needed = Topology { hatcheries, ..topology.clone() };
-    needed.types.retain(|event_type, _| handled(event_type));
+    needed.sources.retain(|source, _| consumed(source));
+    let made: Vec<&EventType> =
+        needed.sources.values().flat_map(|spec| &spec.rules).map(|rule| &rule.event_type).collect();
+    needed.types.retain(|event_type, _| handled(event_type) || made.contains(&event_type));
     let desired = compile::compile(&needed)?;
     let exchanges = desired.exchanges.into_iter().map(|exchange| exchange.name).collect();
     Ok((exchanges, desired.queues.into_iter().map(|queue| queue.name).collect()))
@@ -96,7 +100,7 @@ types:
   plain: { register: off }
 ";
         let topology = crate::file::read(text, "topology.yaml").expect("a valid file");
-        let (mut exchanges, mut queues) = needed(&topology, |event_type| event_type.as_str() == "mail").expect("safe");
+        let (mut exchanges, mut queues) = needed(&topology, |name| name.as_str() == "mail", |_| false).expect("safe");
         exchanges.sort();
         queues.sort();
         let expected =
@@ -114,5 +118,22 @@ types:
             "unrouted",
         ];
         assert_eq!(queues, expected.map(|name| format!("t.{name}")));
+    }
+
+    #[test]
+    fn a_source_needs_its_queues_and_those_of_the_types_that_it_makes() {
+        let text = "version: 1
+name: t
+ladder: { resolution: 1s, horizon: 1s }
+types: { mail: { register: off }, import: {}, rare: {} }
+sources:
+  hr: { declare: on, events: [ { type: mail } ] }
+  other: { queue: q, events: [ { type: rare } ] }
+";
+        let topology = crate::file::read(text, "topology.yaml").expect("a valid file");
+        let (_, queues) = needed(&topology, |_| false, |source| source.as_str() == "hr").expect("safe");
+        let ours = |name: &&String| name.contains("source") || name.contains("processor");
+        let ours: Vec<&String> = queues.iter().filter(ours).collect();
+        assert_eq!(ours, ["t.dead-letter.source-hr", "t.processor.mail", "t.source.hr"]);
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     refused,
     verbs::{
         apply, completions, dead_letter, destroy, events, export, graph, init, man, plan, publish, schedule, schema,
+        source,
         status, validate, work,
     },
 };
@@ -33,6 +34,7 @@ Examples:
   topology apply --auto-approve            without asking, for a deployment
   topology publish mail --payload '{}' --delay 5m
   topology work --type mail --exec ./send-mail
+  topology source test hr @message.json    the events that a message becomes
   topology events list                     list waiting and failed events
   topology status                          show what is wrong
   topology dead-letter list                why events were given up
@@ -64,6 +66,7 @@ enum Verb {
     Destroy(destroy::Args),
     Publish(publish::Args),
     Work(work::Args),
+    Source(source::Args),
     Events(events::Args),
     Status(status::Args),
     DeadLetter(dead_letter::Args),
@@ -135,6 +138,7 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Destroy(args) => destroy::run(&common, &args, output).await,
             Verb::Publish(args) => publish::run(&common, args, output).await,
             Verb::Work(args) => work::run(&common, args, output).await,
+            Verb::Source(args) => source::run(&common, &args, output),
             Verb::Events(args) => events::run(&common, args, output).await,
             Verb::Status(args) => status::run(&common, &args, output).await,
             Verb::DeadLetter(args) => dead_letter::run(&common, args, output).await,

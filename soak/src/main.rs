@@ -14,6 +14,7 @@ mod memory;
 mod notes;
 mod queues;
 mod register;
+mod sources;
 mod traffic;
 mod wedge;
 
@@ -54,6 +55,9 @@ enum Mode {
     Cluster(cluster::Args),
     /// Dead letters: the rate of a replay beside a bare shovel, a kill in the middle, and three processes that look
     DeadLetter(dead_letter::Args),
+    /// Two sources, with workers that are killed all the time and a broker that is restarted: every message becomes its
+    /// event once, or lies in the dead letters
+    Sources(sources::Args),
     /// A child process of another mode
     #[command(hide = true)]
     Child(child::Args),
@@ -74,6 +78,7 @@ async fn main() -> ExitCode {
         Mode::Bursts(args) => bursts::run(&args, &mut console).await,
         Mode::Cluster(args) => cluster::run(&args, &mut console).await,
         Mode::DeadLetter(args) => dead_letter::run(&args, &mut console).await,
+        Mode::Sources(args) => sources::run(&args, &mut console).await,
         Mode::Child(args) => return child::main(&args).await,
     };
     console.end_progress();

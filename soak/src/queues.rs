@@ -1,18 +1,18 @@
 //! Access to the broker's queues without hatchery's own code.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::VecDeque};
 
 use anyhow::{Context as _, ensure};
 use futures_util::StreamExt as _;
 use hatchery::internals::rabbitmq::connection::AmqpUrl;
 use lapin::{
-    Channel, Confirmation, Connection,
+    BasicProperties, Channel, Confirmation, Connection,
     message::Delivery,
     options::{
         BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
         ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
     },
-    types::{FieldTable, ShortString},
+    types::{AMQPValue, FieldTable, ShortString},
 };
 
 /// How many messages are under way at a time.
@@ -42,6 +42,54 @@ impl Queues {
         let channel = self.connection.create_channel().await?;
         channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await?;
         close(&channel).await
+    }
+
+    /// Declares a durable quorum queue, as somebody else would.
+    pub(crate) async fn declare(&self, queue: &str) -> anyhow::Result<()> {
+        let channel = self.connection.create_channel().await?;
+        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        channel.queue_declare(queue.into(), options, arguments).await?;
+        close(&channel).await
+    }
+
+    /// Sends messages to a queue with confirms, each with its number as the id.
+    pub(crate) async fn feed(&self, queue: &str, messages: impl Iterator<Item = (u32, String)>) -> anyhow::Result<()> {
+        let channel = self.connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let mut unconfirmed = VecDeque::new();
+        for (number, body) in messages {
+            let (to, options) = (ShortString::from(queue), BasicPublishOptions::default());
+            let properties =
+                BasicProperties::default().with_message_id(number.to_string().into()).with_delivery_mode(2);
+            unconfirmed.push_back(channel.basic_publish("".into(), to, options, body.as_bytes(), properties).await?);
+            if unconfirmed.len() >= WINDOW.into()
+                && let Some(sent) = unconfirmed.pop_front()
+            {
+                ensure!(matches!(sent.await?, Confirmation::Ack(_)), "a message was not confirmed");
+            }
+        }
+        for sent in unconfirmed {
+            ensure!(matches!(sent.await?, Confirmation::Ack(_)), "a message was not confirmed");
+        }
+        close(&channel).await
+    }
+
+    /// Removes all ready messages of a queue, and returns their ids and reasons.
+    pub(crate) async fn reasons(&self, queue: &str) -> anyhow::Result<Vec<(String, Option<String>)>> {
+        let letters = RefCell::new(Vec::new());
+        self.each(queue, async |delivery| {
+            let headers = delivery.properties.headers().as_ref();
+            let reason = headers.and_then(|headers| match headers.inner().get("reason")? {
+                AMQPValue::LongString(text) => Some(text.to_string()),
+                _ => None,
+            });
+            letters.borrow_mut().push((id_of(delivery)?, reason));
+            Ok(())
+        })
+        .await?;
+        Ok(letters.into_inner())
     }
 
     /// Moves all ready messages of a queue to an exchange, each with its own routing key, as a shovel does: publish,

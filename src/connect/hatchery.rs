@@ -145,7 +145,8 @@ impl Hatchery {
     #[must_use]
     pub fn worker(&self) -> Worker {
         let register = Arc::new(self.register.clone());
-        Worker::new(Arc::clone(&self.topology), self.broker(), register, Arc::new(SystemClock))
+        let worker = Worker::new(Arc::clone(&self.topology), self.broker(), register, Arc::new(SystemClock));
+        worker.publishing(self.publisher())
     }
 
     /// Returns an [`Events`], with which to list, cancel and reschedule waiting events.

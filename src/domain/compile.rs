@@ -12,6 +12,8 @@
 //!
 //!  aside ─► aside.<type> ─► workers, one at a time (types with `register: off` alone)
 //!
+//!  source.<name> ─► workers ─► scheduler (the declared queues of sources; publishers name the queue)
+//!
 //!  messages that match no binding ─► unrouted
 //! ```
 
@@ -70,6 +72,7 @@ fn build(topology: &Topology) -> Desired {
     build.register(topology);
     build.dead_letters(topology);
     build.processing(topology);
+    build.sources(topology);
     build.asides(topology);
     build.tunables(topology);
     build.retries(topology);
@@ -114,6 +117,13 @@ fn renames(topology: &Topology) -> Vec<Rename> {
                 }
             }
         }
+        // A declared queue of a source has no binding that could lead the messages of its former name to the new one, and its
+        // publishers name the queue. So it stays under its former name until it is pruned.
+        for source in topology.sources.keys() {
+            let key = format!("{}.#", super::names::source_word(source));
+            let (from, to) = (former.source_dead_letters(source), now.source_dead_letters(source));
+            rename(from, to, former.dead_letter(), key);
+        }
         rename(former.unrouted(), now.unrouted(), former.unrouted(), "#".to_owned());
     }
     renames
@@ -153,6 +163,21 @@ impl Builder {
             let name = self.names.dead_letters(event_type);
             let queue = self.resting(&name);
             self.bind(&exchange, &queue, &format!("{event_type}.#"));
+        }
+        for source in topology.sources.keys() {
+            let name = self.names.source_dead_letters(source);
+            let queue = self.resting(&name);
+            self.bind(&exchange, &queue, &format!("{}.#", super::names::source_word(source)));
+        }
+    }
+
+    /// Adds the declared queues of sources. They have no binding: publishers reach them by the default exchange. And they
+    /// have no dead-letter exchange, because only the worker knows the reason.
+    fn sources(&mut self, topology: &Topology) {
+        for (source, _) in topology.sources.iter().filter(|(_, spec)| spec.is_declared()) {
+            let name = self.names.source(source);
+            let arguments = self.in_order();
+            self.queue(&name, arguments);
         }
     }
 

@@ -189,3 +189,36 @@ fn quorum_queues_have_the_balanced_leader_locator_and_classic_queues_have_none()
     // RabbitMQ 3.10 would refuse a classic queue with this argument.
     assert!(compiled("classic").iter().all(|queue| locator(queue).is_none()));
 }
+
+#[rstest::rstest]
+#[case("quorum", true)]
+#[case("classic", false)]
+fn a_declared_source_has_a_queue_in_order_and_each_source_has_dead_letters(#[case] kind: &str, #[case] limited: bool) {
+    let text = format!(
+        "version: 1\nname: t\nqueue-type: {kind}\ntypes: {{ mail: {{}} }}\nsources:\n  \
+         hr: {{ declare: on, events: [ {{ type: mail }} ] }}\n  other: {{ queue: q, events: [ {{ type: mail }} ] }}\n"
+    );
+    let desired = compile(&crate::file::read(&text, "topology.yaml").expect("a valid file")).expect("safe");
+    let names: Vec<&str> = desired.queues.iter().map(|queue| queue.name.as_str()).collect();
+    assert!(names.contains(&"t.source.hr") && !names.contains(&"t.source.other") && !names.contains(&"q"), "{names:?}");
+    let queue = |name: &str| desired.queues.iter().find(|queue| queue.name == name).expect("a queue");
+    let declared = queue("t.source.hr");
+    assert_eq!(declared.arguments.get(SINGLE), Some(&Argument::Flag(true)));
+    assert_eq!(declared.arguments.contains_key(LIMIT), limited);
+    assert!(!declared.arguments.contains_key("x-dead-letter-exchange"));
+    assert!(desired.bindings.iter().all(|binding| binding.target.name() != "t.source.hr"));
+    for source in ["hr", "other"] {
+        let letters = format!("t.dead-letter.source-{source}");
+        assert_eq!(queue(&letters).arguments, queue("t.dead-letter.mail").arguments);
+        let mut broker = Simulator::new(&desired);
+        assert_eq!(follow(&mut broker, "t.dead-letter", &format!("source-{source}.dead-letter")), (letters, 0));
+    }
+}
+
+#[test]
+fn a_renamed_topology_keeps_the_dead_letters_of_its_sources_and_leaves_their_declared_queues() {
+    let text = "version: 1\nname: new\nrenamed-from: old\ntypes: { mail: {} }\nsources: { hr: { declare: on, events: [ { type: mail } ] } }\n";
+    let desired = compile(&crate::file::read(text, "topology.yaml").expect("a valid file")).expect("safe");
+    let renamed: Vec<&str> = desired.renames.iter().map(|rename| rename.from.as_str()).collect();
+    assert!(renamed.contains(&"old.dead-letter.source-hr") && !renamed.contains(&"old.source.hr"), "{renamed:?}");
+}

@@ -343,16 +343,39 @@ pub fn encode_poison(
     now: Timestamp,
     fresh_id: impl FnOnce() -> String,
 ) -> Properties {
-    let mut properties = foreign(incoming.properties.clone());
+    encode_buried(incoming.properties.clone(), &poison.to_string(), now, fresh_id)
+}
+
+/// Returns the properties with which a message goes to dead-letter for this reason: its own, an id, the reason, and the
+/// reason as its failure.
+#[must_use]
+pub fn encode_buried(
+    properties: Properties,
+    reason: &str,
+    now: Timestamp,
+    fresh_id: impl FnOnce() -> String,
+) -> Properties {
+    let mut properties = foreign(properties);
     properties.message_id.get_or_insert_with(fresh_id);
     let headers = &mut properties.headers;
-    headers.insert(header::REASON.to_owned(), Value::text(cut_reason(&poison.to_string())));
-    let failure = Value::text(cut_reason(&format!("{} {poison}", millis_text(now))));
+    headers.insert(header::REASON.to_owned(), Value::text(cut_reason(reason)));
+    let failure = Value::text(cut_reason(&format!("{} {reason}", millis_text(now))));
     if Reader(headers).get(header::FIRST_FAILURE).is_none() {
         headers.insert(header::FIRST_FAILURE.to_owned(), failure.clone());
     }
     if Reader(headers).get(header::LAST_FAILURE).is_none_or(|last| last.as_str().is_some()) {
         headers.insert(header::LAST_FAILURE.to_owned(), failure);
+    }
+    properties
+}
+
+/// Returns the properties of a dead letter without what [`encode_buried`] added for people, so that the message can go back
+/// to where it came from. It keeps its id.
+#[must_use]
+pub fn unburied(properties: Properties) -> Properties {
+    let mut properties = foreign(properties);
+    for name in [header::REASON, header::FIRST_FAILURE, header::LAST_FAILURE] {
+        properties.headers.remove(name);
     }
     properties
 }

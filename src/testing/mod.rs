@@ -263,7 +263,8 @@ impl TestHatchery {
     #[must_use]
     pub fn worker(&self) -> Worker {
         let Shared { topology, clock, broker, register, .. } = &*self.shared;
-        Worker::new(Arc::clone(topology), Arc::new(broker.clone()), register.clone(), clock.clone())
+        let worker = Worker::new(Arc::clone(topology), Arc::new(broker.clone()), register.clone(), clock.clone());
+        worker.publishing(self.publisher())
     }
 
     /// Returns an [`Events`], like [`Hatchery::events`](crate::Hatchery::events), to list and change waiting events.

@@ -1,7 +1,7 @@
 //! The configuration of a worker: its handlers by type, and how it stops. `run.rs` runs it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::{self, Display},
     future::Future,
     sync::Arc,
@@ -16,6 +16,7 @@ use crate::{
     domain::{kind::EventKind, safety::Unsafe, spec::Topology, words::UnknownType},
     handler::{Closure, Handler, IntoOutcome, Json, Layered, Outcome, Run},
     ports::{Broker, BrokerError, Clock, Register, RegisterError},
+    publish::publisher::Publisher,
     trace::{TraceContext, Traces},
 };
 
@@ -79,6 +80,9 @@ pub struct Worker<S = ()> {
     pub(super) register: Arc<dyn Register>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) handlers: BTreeMap<String, Arc<dyn Handler>>,
+    pub(super) sources: BTreeSet<String>,
+    /// The publisher of the sources; `None`: the worker makes its own.
+    pub(super) publisher: Option<Publisher>,
     pub(super) concurrency: Option<u16>,
     pub(super) drain_timeout: Option<Duration>,
     pub(super) stop_when_empty: bool,
@@ -112,9 +116,30 @@ pub enum WorkError {
     /// A handler's type is not in the file. Nothing was started.
     #[error(transparent)]
     UnknownType(#[from] UnknownType),
-    /// The worker has no handler.
+    /// The worker has no handler and no source.
     #[error("the worker has no handler")]
     NoHandler,
+    /// The file has no such source. Nothing was started.
+    #[error(
+        "there is no source `{name}` in the file{}",
+        .nearest.as_ref().map(|name| format!("; is it `{name}`?")).unwrap_or_default()
+    )]
+    UnknownSource {
+        /// The name that is not in the file.
+        name: String,
+        /// The most similar source of the file, if one is similar enough.
+        nearest: Option<String>,
+    },
+    /// The queue of a source does not exist. It belongs to somebody else, so that `topology apply` does not declare it.
+    #[error(
+        "there is no queue {queue} on the broker, from which the source {name} takes messages; whoever owns the queue has to declare it"
+    )]
+    MissingQueue {
+        /// The name of the source.
+        name: String,
+        /// The name of the queue.
+        queue: String,
+    },
     /// The topology is invalid: its objects could lose an event.
     #[error(transparent)]
     Topology(#[from] Unsafe),
@@ -152,6 +177,8 @@ impl Worker {
             register,
             clock,
             handlers: BTreeMap::new(),
+            sources: BTreeSet::new(),
+            publisher: None,
             concurrency: None,
             drain_timeout: None,
             stop_when_empty: false,
@@ -282,6 +309,8 @@ impl<S> Worker<S> {
             register,
             clock,
             handlers,
+            sources,
+            publisher,
             concurrency,
             drain_timeout,
             stop_when_empty,
@@ -297,6 +326,8 @@ impl<S> Worker<S> {
             register,
             clock,
             handlers,
+            sources,
+            publisher,
             concurrency,
             drain_timeout,
             stop_when_empty,
@@ -382,6 +413,32 @@ impl<S> Worker<S> {
         self
     }
 
+    /// Takes messages from a source of the file, and publishes the events that its rules make of them. `docs/sources.md` has the
+    /// rules.
+    ///
+    /// A worker may have sources, handlers, or both. [`run`](Self::run) checks that the source is in the file and its queue on
+    /// the broker.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
+    /// let worker = hatchery.worker().source("hr");
+    /// let summary = worker.run_until(hatchery::shutdown_signal()?).await?;
+    /// println!("{} messages, {} of them dead-lettered", summary.messages, summary.unmappable);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn source(mut self, name: &str) -> Self {
+        self.sources.insert(name.to_owned());
+        self
+    }
+
+    /// Sets the publisher of the sources.
+    #[must_use]
+    pub(crate) fn publishing(self, publisher: Publisher) -> Self {
+        Self { publisher: Some(publisher), ..self }
+    }
+
     /// Wraps every handler.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn wrap_handlers(mut self, wrap: impl Fn(Arc<dyn Handler>) -> Arc<dyn Handler>) -> Self {
@@ -423,7 +480,7 @@ impl<S> Worker<S> {
         Self { drain_timeout: Some(limit), ..self }
     }
 
-    /// Ends the worker once the processing and aside queues of its types are empty and all its deliveries are settled. Events
+    /// Ends the worker once the queues of its sources and the processing and aside queues of its types are empty and all its deliveries are settled. Events
     /// that wait in a hatchery, the ladder or a retry queue do not count.
     ///
     /// ```no_run

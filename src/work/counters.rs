@@ -8,16 +8,33 @@ use std::sync::{
 use metrics::{Counter, counter};
 
 use crate::{
-    domain::{register::ClaimAnswer, settlement::Outcome, words::EventType},
+    domain::{
+        register::ClaimAnswer,
+        settlement::Outcome,
+        words::{EventType, Word},
+    },
     meter,
 };
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $field:ident => $metric:ident $(($label:literal, $value:literal))?),* $(,)?) => {
-        /// The counters of a running worker, of all types together.
+    (
+        types { $($(#[$doc:meta])* $field:ident => $metric:ident $(($label:literal, $value:literal))?),* $(,)? }
+        sources {
+            $($(#[$of_source_doc:meta])* $of_source:ident => $source_metric:ident $(($source_label:literal, $source_value:literal))?),*
+            $(,)?
+        }
+    ) => {
+        /// The counters of a running worker, of all types and sources together.
         #[derive(Default)]
         pub(super) struct Totals {
-            $($field: AtomicU64),*
+            $($field: AtomicU64,)*
+            $($of_source: AtomicU64),*
+        }
+
+        /// The counters of one source. Each counts in the worker's totals and in a metric.
+        pub(super) struct SourceCounters {
+            totals: Arc<Totals>,
+            $($of_source: Counter),*
         }
 
         /// The counters of one type. Each counts in the worker's totals and in a metric.
@@ -48,12 +65,16 @@ macro_rules! counters {
         #[cfg_attr(feature = "internals", schemars(deny_unknown_fields, description = "The counters of a worker."))]
         #[non_exhaustive]
         pub struct Summary {
-            $($(#[$doc])* pub $field: u64),*
+            $($(#[$doc])* pub $field: u64,)*
+            $($(#[$of_source_doc])* pub $of_source: u64),*
         }
 
         impl Totals {
             pub(super) fn summary(&self) -> Summary {
-                Summary { $($field: self.$field.load(Ordering::Relaxed)),* }
+                Summary {
+                    $($field: self.$field.load(Ordering::Relaxed),)*
+                    $($of_source: self.$of_source.load(Ordering::Relaxed)),*
+                }
             }
         }
 
@@ -71,11 +92,27 @@ macro_rules! counters {
                 self.$field.increment(1);
             })*
         }
+
+        impl SourceCounters {
+            pub(super) fn new(totals: &Arc<Totals>, source: &Word) -> Self {
+                let name = || source.as_str().to_owned();
+                Self {
+                    totals: Arc::clone(totals),
+                    $($of_source: counter!(meter::$source_metric, "source" => name() $(, $source_label => $source_value)?)),*
+                }
+            }
+
+            $(pub(super) fn $of_source(&self) {
+                self.totals.$of_source.fetch_add(1, Ordering::Relaxed);
+                self.$of_source.increment(1);
+            })*
+        }
     };
 }
 
 counters! {
-    /// Deliveries taken from the broker.
+    types {
+    /// Deliveries taken from the broker, without the messages of sources.
     delivered => DELIVERED,
     /// Runs that succeeded.
     done => HANDLED ("outcome", "done"),
@@ -105,6 +142,19 @@ counters! {
     given_back => GIVEN_BACK,
     /// Deliveries that were moved to the aside queue to run alone, because they may have killed their worker.
     put_aside => PUT_ASIDE,
+    }
+    sources {
+    /// Messages taken from the queues of sources.
+    messages => SOURCE_DELIVERED,
+    /// Messages of sources whose events were published.
+    mapped => SOURCE_MESSAGES ("outcome", "mapped"),
+    /// Messages of sources that became no event. They are dead-lettered.
+    unmappable => SOURCE_MESSAGES ("outcome", "dead-lettered"),
+    /// Messages of sources that no rule matches, and that the file drops.
+    unmatched => SOURCE_MESSAGES ("outcome", "dropped"),
+    /// Messages of sources that were returned to their queue, because their events were not confirmed or the worker stopped.
+    returned => SOURCE_MESSAGES ("outcome", "returned"),
+    }
 }
 
 impl Counters {

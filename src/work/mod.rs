@@ -4,6 +4,7 @@
 //! - `event_loop`: one task for a type, which is the worker in one page; `lane` has the type's settings and handler, `stage` the
 //!   types of a delivery on its way.
 //! - `consumer`, `open`, `claim`, `execute`, `follow_up`, `settle`: the steps, in the order of the way.
+//! - `source`: messages of a foreign queue become events.
 //! - `alone`: the same steps for one event by itself; `ordered` and `quarantine` use it.
 //! - `isolation`, `leases`, `renewal`, `not_run`, `busy_wait`, `counters`, `meters`, `readiness`, `common`: what the steps need.
 //!
@@ -34,6 +35,7 @@ mod renewal;
 mod run;
 mod scheduled;
 mod settle;
+mod source;
 mod stage;
 mod stateful;
 #[cfg(test)]

@@ -7,7 +7,10 @@ use std::sync::{
 
 use metrics::{Gauge, gauge};
 
-use crate::{domain::words::EventType, meter};
+use crate::{
+    domain::words::{EventType, Word},
+    meter,
+};
 
 /// Tells whether a worker consumes, for a readiness probe. [`Worker::readiness`](crate::Worker::readiness) returns it.
 ///
@@ -29,14 +32,14 @@ pub struct Readiness(Arc<Types>);
 
 #[derive(Debug, Default)]
 struct Types {
-    /// The number of types of the running worker. 0 before it starts, and once it stops.
+    /// The number of types and sources of the running worker. 0 before it starts, and once it stops.
     wanted: AtomicUsize,
-    /// The number of types that have a consumer.
+    /// The number of types and sources that have a consumer.
     consuming: AtomicUsize,
 }
 
 impl Readiness {
-    /// Returns true while the worker consumes the queues of all its types. It does not before it has started, once it stops,
+    /// Returns true while the worker consumes the queues of all its types and sources. It does not before it has started, once it stops,
     /// while the broker cannot be reached, and while Redis is down and a type needs it.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -44,7 +47,7 @@ impl Readiness {
         wanted > 0 && self.0.consuming.load(Ordering::Relaxed) >= wanted
     }
 
-    /// Notes that a worker with this many types starts.
+    /// Notes that a worker with this many types and sources starts.
     pub(super) fn starts(&self, types: usize) {
         self.0.wanted.store(types, Ordering::Relaxed);
     }
@@ -56,7 +59,15 @@ impl Readiness {
 
     /// Returns the readiness of one type.
     pub(super) fn of(&self, event_type: &EventType) -> TypeReadiness {
-        let gauge = gauge!(meter::CONSUMING, "type" => event_type.as_str().to_owned());
+        self.with(gauge!(meter::CONSUMING, "type" => event_type.as_str().to_owned()))
+    }
+
+    /// Returns the readiness of one source, which counts like a type.
+    pub(super) fn of_source(&self, source: &Word) -> TypeReadiness {
+        self.with(gauge!(meter::SOURCE_CONSUMING, "source" => source.as_str().to_owned()))
+    }
+
+    fn with(&self, gauge: Gauge) -> TypeReadiness {
         // Shows 0 from the start, and adds up where two workers of one process have the type.
         gauge.increment(0.0);
         TypeReadiness { worker: self.clone(), gauge }

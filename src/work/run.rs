@@ -17,28 +17,35 @@ use tokio_util::{
 use super::{
     builder::{WorkError, Worker},
     common::{Common, LAST_WORDS},
-    counters::{Counters, Summary},
+    counters::{Counters, SourceCounters, Summary},
     event_loop, healing,
     isolation::Isolation,
     lane::Lane,
     meters::Meters,
     ordered, quarantine, renewal,
+    source::{self, Source},
 };
 use crate::{
     domain::{
+        names::Names,
+        source::SourceSpec,
         ttl::roughly,
         versions,
-        words::{EventType, UnknownType},
+        words::{EventType, UnknownType, Word, nearest},
     },
     handler::Handler,
     meter,
     outage::{BrokerOutage, ConsumerOutage, HandlerHealth, Health, RegisterHealth, Side, backoff},
-    ports::BrokerIdentity,
+    ports::{BrokerError, BrokerIdentity},
+    publish::publisher::Publisher,
     routes::{self, Routes},
 };
 
 /// How often a worker that stops when its queues are empty looks at them.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// How long a stopping worker waits for the confirms of its sources' events. As long as a type's `drain-timeout` by default.
+const DRAIN_OF_SOURCES: Duration = Duration::from_secs(25);
 
 /// A type and its handler.
 type TypeHandler = (EventType, Arc<dyn Handler>);
@@ -97,17 +104,17 @@ impl<S> Worker<S> {
 
 impl Worker {
     async fn work(self, stop: CancellationToken) -> Result<Summary, WorkError> {
-        let lanes_of = self.lanes()?;
+        let (lanes_of, sources) = (self.lanes()?, self.sources()?);
         meter::describe();
         let routes = Routes::of(&self.topology);
         let names = &routes.names;
         let puts_aside = |event_type: &&EventType| self.topology.types[*event_type].puts_aside();
         let types = lanes_of.iter().map(|(event_type, _)| event_type);
         let aside = types.clone().filter(puts_aside).map(|event_type| names.put_aside(event_type));
-        let worked_on: Vec<String> = types.map(|event_type| names.processing(event_type)).chain(aside).collect();
-        let (exchanges, queues) =
-            routes::needed(&self.topology, |event_type| self.handlers.contains_key(event_type.as_str()))?;
-        match stop.run_until_cancelled(self.broker.require(&exchanges, &queues)).await {
+        let taken_from = sources.iter().map(|(name, spec)| spec.queue(names, name));
+        let worked_on: Vec<String> =
+            types.map(|event_type| names.processing(event_type)).chain(aside).chain(taken_from).collect();
+        match stop.run_until_cancelled(self.require(names, &sources)).await {
             Some(required) => required?,
             // Nothing has begun yet that could be finished, and the broker may never answer.
             None => return Ok(Summary::default()),
@@ -118,7 +125,11 @@ impl Worker {
             tracing::warn!("{fault}");
         }
 
-        let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));
+        let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of, !sources.is_empty()));
+        let publisher = self.publisher.unwrap_or_else(|| {
+            let (broker, clock) = (Arc::clone(&self.broker), Arc::clone(&self.clock));
+            Publisher::new(Arc::clone(&self.topology), broker, &self.register, clock)
+        });
         let common = Arc::new(Common {
             routes,
             broker: self.broker,
@@ -146,7 +157,10 @@ impl Worker {
         let _abandon = common.abandon.clone().drop_guard();
         let tasks = TaskTracker::new();
         let (concurrency, inline) = (self.concurrency, self.inline);
-        common.readiness.starts(lanes_of.len());
+        common.readiness.starts(lanes_of.len() + sources.len());
+        for (name, spec) in sources {
+            common.spawn(&tasks, source::work(common.source(name, spec, &publisher)));
+        }
         let mut isolating = Vec::new();
         for (event_type, handler) in lanes_of {
             let lane = common.lane((event_type, handler), concurrency, inline);
@@ -183,8 +197,36 @@ impl Worker {
         failure.map_or_else(|| Ok(common.totals.summary()), Err)
     }
 
+    /// Fails if an object is missing that the worker needs.
+    async fn require(&self, names: &Names, sources: &[(Word, SourceSpec)]) -> Result<(), WorkError> {
+        let consumed = |name: &Word| self.sources.contains(name.as_str());
+        let handled = |event_type: &EventType| self.handlers.contains_key(event_type.as_str());
+        let (exchanges, queues) = routes::needed(&self.topology, handled, consumed)?;
+        self.broker.require(&exchanges, &queues).await?;
+        for (name, spec) in sources.iter().filter(|(_, spec)| !spec.is_declared()) {
+            let queue = spec.queue(names, name);
+            self.broker.require(&[], std::slice::from_ref(&queue)).await.map_err(|error| match error {
+                BrokerError::Missing { .. } => WorkError::MissingQueue { name: name.to_string(), queue },
+                error => error.into(),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn sources(&self) -> Result<Vec<(Word, SourceSpec)>, WorkError> {
+        let known = &self.topology.sources;
+        let source = |name: &String| match known.get_key_value(name.as_str()) {
+            Some((name, spec)) => Ok((name.clone(), spec.clone())),
+            None => {
+                let nearest = nearest(name, known.keys().map(Word::as_str)).map(str::to_owned);
+                Err(WorkError::UnknownSource { name: name.clone(), nearest })
+            }
+        };
+        self.sources.iter().map(source).collect()
+    }
+
     fn lanes(&self) -> Result<Vec<TypeHandler>, WorkError> {
-        if self.handlers.is_empty() {
+        if self.handlers.is_empty() && self.sources.is_empty() {
             return Err(WorkError::NoHandler);
         }
         let types = &self.topology.types;
@@ -195,8 +237,9 @@ impl Worker {
         self.handlers.iter().map(lane).collect()
     }
 
-    fn longest_drain(&self, lanes: &[TypeHandler]) -> Duration {
-        lanes.iter().map(|(event_type, _)| self.topology.types[event_type].drain_timeout).max().unwrap_or_default()
+    fn longest_drain(&self, lanes: &[TypeHandler], has_source: bool) -> Duration {
+        let of_types = lanes.iter().map(|(event_type, _)| self.topology.types[event_type].drain_timeout);
+        of_types.chain(has_source.then_some(DRAIN_OF_SOURCES)).max().unwrap_or_default()
     }
 }
 
@@ -228,6 +271,17 @@ impl Common {
         })
     }
 
+    fn source(self: &Arc<Self>, name: Word, spec: SourceSpec, publisher: &Publisher) -> Arc<Source> {
+        Arc::new(Source {
+            counters: SourceCounters::new(&self.totals, &name),
+            readiness: self.readiness.of_source(&name),
+            common: Arc::clone(self),
+            publisher: publisher.clone(),
+            name,
+            spec,
+        })
+    }
+
     fn spawn(self: &Arc<Self>, tasks: &TaskTracker, work: impl Future<Output = ()> + Send + 'static) {
         let common = Arc::clone(self);
         tasks.spawn(async move { common.abandon.run_until_cancelled(work).await });
@@ -256,12 +310,12 @@ impl Common {
         let mut before = None;
         loop {
             tokio::time::sleep(LOOK).await;
-            let delivered = self.totals.summary().delivered;
+            let Summary { delivered, messages, .. } = self.totals.summary();
             let idle = self.holds() == 0 && self.expects_nothing() && self.nothing_ready(queues).await;
-            if idle && before == Some(delivered) {
+            if idle && before == Some((delivered, messages)) {
                 return;
             }
-            before = idle.then_some(delivered);
+            before = idle.then_some((delivered, messages));
         }
     }
 

@@ -13,6 +13,7 @@ mod returned;
 mod runs;
 mod scheduled;
 mod settling;
+mod sources;
 mod unavailable;
 mod unclaimed;
 mod unsettled;
@@ -43,7 +44,7 @@ use crate::{
         script::{Diary, Script, unreachable},
     },
     domain::{
-        compile::compile,
+        compile::{Queue, compile},
         register::{ClaimAnswer, CopyVersion},
         spec::Topology,
         wire::{Incoming, Message, Properties, Value},

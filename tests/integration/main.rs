@@ -15,6 +15,7 @@ mod migration;
 mod python;
 mod register;
 mod schedule;
+mod sources;
 mod status;
 mod support;
 mod topology;

@@ -78,11 +78,21 @@ fn replacement(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<
     let address = Address::new(Kind::Queue, &queue.name);
     let change = Change { differences, ..due(address, reason.to_owned(), live) };
     // On the way back the stand-in is emptied, and the sooner the better, even if a policy harms it.
-    let harm = if is_back { None } else { harm(view, shadows, queue) };
+    let harm = if is_back { None } else { unreachable(queue).or_else(|| harm(view, shadows, queue)) };
     Some(match harm {
         Some(harm) => blocked(change, &harm),
         None => Migration { change, next },
     })
+}
+
+/// Returns why a declared queue of a source cannot be replaced: its publishers name the queue, and RabbitMQ would drop
+/// their messages, confirmed, while it does not exist.
+fn unreachable(queue: &Queue) -> Option<String> {
+    let source = names::consumed_source(&queue.name)?;
+    Some(format!(
+        "publishers send to it by name, and would lose messages while it is replaced; stop them and delete it once it is \
+         empty, or give the source {source} another name"
+    ))
 }
 
 /// Returns the harm that a stranger's policy would do to the stand-in of this queue.

@@ -87,6 +87,8 @@ impl Plan {
         let leftover = self.changes.iter().filter(|change| change.action == Action::Leftover);
         let of_type = leftover.filter_map(|change| match &change.object {
             Some(Object::Binding(binding)) if names::is_processor(&binding.source) => binding.key.strip_suffix(".#"),
+            // The dead letters of a source are no events, and its name is no type.
+            _ if names::source_of_dead_letters(&change.address.name).is_some() => None,
             _ if change.address.kind == Kind::Queue => names::type_of(&change.address.name),
             _ => None,
         });

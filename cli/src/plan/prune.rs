@@ -112,7 +112,8 @@ impl<'a> Pruning<'a> {
     /// Returns a queue that still exists and whose workers count on the settings of this policy.
     pub(super) fn applied(&self, policy: &str) -> Option<&'a str> {
         let mut owners = self.view.desired.owners().filter(|owner| names::tunables(owner) == policy);
-        owners.find_map(|owner| self.named(Kind::Queue).find(|queue| names::is_consumed(owner, queue)))
+        let has_limit = |owner, queue| names::is_consumed(owner, queue) && names::consumed_source(queue).is_none();
+        owners.find_map(|owner| self.named(Kind::Queue).find(|queue| has_limit(owner, queue)))
     }
 
     /// Returns the deletion of an exchange once nothing leads to it.

@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
-use super::{apply, dead_letter, destroy, events, init, man, plan, publish, schedule, status, validate};
+use super::{apply, dead_letter, destroy, events, init, man, plan, publish, schedule, source, status, validate};
 use crate::{
     args::UsageError,
     definitions::Definitions,
@@ -69,6 +69,7 @@ const ANSWERS: &[Answer] = &[
     same::<schedule::Acted>("schedule run-now"),
     same::<schedule::ScheduleView>("schedule show"),
     Answer { command: "schema", document: any_schema, line: any_schema },
+    lines::<source::Tested, source::TestedLine>("source test"),
     same::<status::Summary>("status"),
     same::<validate::Answer>("validate"),
     same::<hatchery::Summary>("work"),

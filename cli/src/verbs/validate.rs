@@ -42,6 +42,8 @@ pub(crate) struct ValidFile {
     name: String,
     /// The types.
     types: Vec<String>,
+    /// The sources.
+    sources: Vec<String>,
     /// The delays of the hatcheries.
     hatcheries: Vec<String>,
     /// The ladder.
@@ -112,6 +114,7 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
                 file: path.to_string(),
                 name: topology.name.to_string(),
                 types: topology.types.keys().map(ToString::to_string).collect(),
+                sources: topology.sources.keys().map(ToString::to_string).collect(),
                 hatcheries: hatcheries(&topology).iter().map(ToString::to_string).collect(),
                 ladder: LadderView { name: topology.ladder.to_string(), levels: topology.ladder.levels() },
                 queue_type: topology.queue_type.as_str(),
@@ -139,13 +142,14 @@ fn valid(path: &str, topology: &Topology, columns: usize) -> String {
 
 fn summary(topology: &Topology) -> String {
     let count = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
-    [
+    let sources = topology.sources.len();
+    let parts = [
         topology.name.to_string(),
         count(topology.types.len(), "type", "types"),
         count(hatcheries(topology).len(), "hatchery", "hatcheries"),
         format!("ladder of {}", count(topology.ladder.levels().into(), "level", "levels")),
-    ]
-    .join(", ")
+    ];
+    parts.into_iter().chain((sources > 0).then(|| count(sources, "source", "sources"))).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a warning for each guarantee that a valid file gives up, and for each setting without an effect.
@@ -179,7 +183,13 @@ fn warnings(topology: &Topology) -> Vec<String> {
             )
         })
     });
-    given_up.chain(uncounted).chain(forgetting).chain(unreached).collect()
+    let unnamed = topology.sources.iter().filter(|(_, spec)| spec.id.is_none()).map(|(source, _)| {
+        format!(
+            "`sources` in {source}: without `id` a message is known by its property `message_id`; a message without one that is \
+             delivered again becomes another event"
+        )
+    });
+    given_up.chain(uncounted).chain(forgetting).chain(unreached).chain(unnamed).collect()
 }
 
 #[cfg(test)]
@@ -217,6 +227,10 @@ mod tests {
         "defaults: { retry: { delays: [1s, 1m, 1h, 1d], max-attempts: 3 } }\n\
          types: { enough: { retry: { max-attempts: 5 } }, few: {}, once: { retry: { delays: [1s], max-attempts: 1 } }, \
          never: { on-failure: drop }, strict: { on-failure: block } }"
+    )]
+    #[case::sources(
+        "sources",
+        "types: { mail: {} }\nsources: { hr: { queue: q, events: [ { type: mail } ] }, own: { declare: on, id: /id, events: [ { type: mail } ] } }"
     )]
     #[case::ack_timeout("ack-timeout", "ack-timeout: 2h\ntypes: { mail: {} }")]
     #[case::classic("classic", "queue-type: classic\ntypes: { mail: {}, plain: { register: off } }")]

@@ -5,11 +5,12 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr as _, sync::Arc, time::Dura
 use anyhow::Context as _;
 use clap::builder::BoolishValueParser;
 use hatchery::{
-    EventType, Handler, Summary, Topology, UnknownType, Word,
+    EventType, Handler, Summary, Topology, UnknownType, Word, WorkError,
     internals::{
         bounded_file::{self, SMALL},
         secret_url::UrlText,
         spec::TypeSpec,
+        words::nearest,
     },
     parse_duration,
 };
@@ -30,8 +31,9 @@ use crate::{
 
 /// Run a program or call an HTTP service for each event of one or more types
 #[derive(clap::Args)]
-#[command(override_usage = "topology work [OPTIONS] --type <TYPE> (--exec <CMD>... | --http <URL>)")]
-#[command(group(clap::ArgGroup::new("handler").required(true).args(["exec", "http"])))]
+#[command(override_usage = "topology work [OPTIONS] --type <TYPE> (--exec <CMD>... | --http <URL>)\n       \
+                            topology work [OPTIONS] --source <NAME>")]
+#[command(group(clap::ArgGroup::new("handler").args(["exec", "http"])))]
 #[command(after_long_help = "\
 Examples:
   topology work --type mail --exec ./send-mail
@@ -41,6 +43,8 @@ Examples:
   topology work --type mail --http http://localhost:8080/send-mail
   topology work --type mail --http @/run/secrets/mail-url
   topology work --type mail --listen 0.0.0.0:9464 --exec ./send-mail
+  topology work --source hr
+  topology work --source hr --type hr-import --exec ./import
 
 With --exec the payload is the program's standard input; EVENT_ID, EVENT_TYPE,
 EVENT_REFERENCE, EVENT_NBF, EVENT_ATTEMPTS, EVENT_REASON, EVENT_VERSION,
@@ -79,12 +83,17 @@ timeout and gives the others back. A second signal stops it at once, with exit
 status 1; no event is lost.")]
 pub(crate) struct Args {
     /// A type to work on; may be given more than once, or with commas
-    #[arg(long = "type", value_name = "TYPE", required = true, value_delimiter = ',')]
-    #[arg(env = "TOPOLOGY_TYPE", hide_env_values = true)]
+    #[arg(long = "type", value_name = "TYPE", required_unless_present = "sources", value_delimiter = ',')]
+    #[arg(requires = "handler", env = "TOPOLOGY_TYPE", hide_env_values = true)]
     types: Vec<String>,
 
+    /// A source of the file to take messages from, which become events; may be given more than once, or with commas
+    #[arg(long = "source", value_name = "NAME", value_delimiter = ',')]
+    #[arg(env = "TOPOLOGY_SOURCE", hide_env_values = true)]
+    sources: Vec<String>,
+
     /// The program and its arguments, up to the next option of `topology work`; after `--exec --`, all arguments
-    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
+    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true, requires = "types")]
     exec: Vec<OsString>,
 
     /// Pass the variables with the URLs of broker and Redis, and their passwords, to the program
@@ -97,7 +106,7 @@ pub(crate) struct Args {
     handler_output: Option<HandlerOutput>,
 
     /// The service that each event is posted to; @FILE reads the URL from a file
-    #[arg(long, value_name = "URL", env = "TOPOLOGY_HTTP", hide_env_values = true)]
+    #[arg(long, value_name = "URL", requires = "types", env = "TOPOLOGY_HTTP", hide_env_values = true)]
     http: Option<UrlText>,
 
     /// Certificate authorities to trust for the service, in PEM, besides the system's
@@ -120,7 +129,7 @@ pub(crate) struct Args {
     #[arg(env = "TOPOLOGY_LISTEN", hide_env_values = true)]
     listen: Option<listen::Address>,
 
-    /// Stop once the processing queues are empty; does not wait for events in hatcheries and retry queues
+    /// Stop once the processing queues and those of the sources are empty; does not wait for events in hatcheries and retry queues
     #[arg(long, env = "TOPOLOGY_STOP_WHEN_EMPTY", hide_env_values = true)]
     #[arg(value_parser = BoolishValueParser::new())]
     stop_when_empty: bool,
@@ -129,15 +138,18 @@ pub(crate) struct Args {
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
     // Before anything else: the kernel drops a signal to a container's first process if it has no handler yet.
     let Stop { gently: stop, at_once } = Stop::on_signals()?;
-    let handler = handler(&args)?;
+    // Without a type there is nothing to handle.
+    let handler = if args.types.is_empty() { None } else { Some(handler(&args)?) };
     // Before anything is counted, because a count before the recorder is installed is lost.
     let listening = match &args.listen {
         Some(address) => Some(listen::open(address).await?),
         None => None,
     };
     let topology = load::topology(common, output)?;
-    let name = format!("topology work {}", args.types.join(" "));
+    let worked_on: Vec<&str> = args.types.iter().chain(&args.sources).map(String::as_str).collect();
+    let name = format!("topology work {}", worked_on.join(" "));
     let types = types(&args.types, &topology)?;
+    check_sources(&args.sources, &topology)?;
     let needs_register = types.iter().any(|(_, spec)| spec.register);
     introduce(common, &args, &topology.name, &types)?;
     let connecting = async {
@@ -153,8 +165,11 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     };
     let hatchery = hatchery?;
     let mut worker = hatchery.worker().stop_when_empty(args.stop_when_empty);
-    for event_type in &args.types {
-        worker = worker.handler(event_type, Arc::clone(&handler));
+    for (event_type, handler) in args.types.iter().zip(handler.iter().cycle()) {
+        worker = worker.handler(event_type, Arc::clone(handler));
+    }
+    for source in &args.sources {
+        worker = worker.source(source);
     }
     if let Some(concurrency) = args.concurrency {
         worker = worker.concurrency(concurrency);
@@ -182,6 +197,13 @@ fn types<'a>(names: &[String], topology: &'a Topology) -> Result<Vec<(&'a EventT
     names.iter().map(|name| known(name).ok_or_else(|| UnknownType::among(name, topology.types.keys()))).collect()
 }
 
+/// Refuses an unknown source as early as an unknown type.
+fn check_sources(names: &[String], topology: &Topology) -> Result<(), WorkError> {
+    let Some(name) = names.iter().find(|name| !topology.sources.contains_key(name.as_str())) else { return Ok(()) };
+    let nearest = nearest(name, topology.sources.keys().map(Word::as_str)).map(str::to_owned);
+    Err(WorkError::UnknownSource { name: name.clone(), nearest })
+}
+
 /// Writes the first line of a worker's log, which says which version ran on which broker, topology and types.
 fn introduce(common: &Common, args: &Args, topology: &Word, types: &[(&EventType, &TypeSpec)]) -> anyhow::Result<()> {
     let concurrency = |spec: &TypeSpec| match args.concurrency {
@@ -196,6 +218,7 @@ fn introduce(common: &Common, args: &Args, topology: &Word, types: &[(&EventType
         file = %common.file.display(),
         topology = %topology,
         types = types.join(", "),
+        sources = args.sources.join(", "),
         broker = %common.amqp_url()?,
         "worker starts"
     );
@@ -243,6 +266,10 @@ fn text(summary: &Summary, columns: usize) -> String {
         (summary.stale, "stale"),
         (summary.given_back, "given back"),
         (summary.put_aside, "put aside"),
+        (summary.mapped, "messages mapped"),
+        (summary.unmappable, "messages dead-lettered"),
+        (summary.unmatched, "messages dropped"),
+        (summary.returned, "messages returned"),
     ];
     let said: Vec<String> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();

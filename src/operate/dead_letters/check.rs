@@ -45,6 +45,7 @@ pub(super) async fn check<H>(
             .and_then(|name| shared.topology.types.get(name))
             .is_some_and(|spec| spec.register);
         let (standing, event) = match read {
+            _ if letter.source.is_some() => (Standing::Message, None),
             Err(why) => (Standing::Unreadable(why), None),
             Ok(event) if is_registered => {
                 asked.push(checked.len());

@@ -47,8 +47,8 @@ impl Groups {
         let (first, last) = (letter.first_failed_at(), letter.failed_at());
         group.first = [group.first, first].into_iter().flatten().min();
         group.last = [group.last, last].into_iter().flatten().max();
-        if !group.types.contains(letter.event_type()) {
-            group.types.insert(letter.event_type().to_owned());
+        if !group.types.contains(&*letter.event_type()) {
+            group.types.insert(letter.event_type().into_owned());
         }
         if group.example.is_none() {
             group.example = letter.id().map(str::to_owned);

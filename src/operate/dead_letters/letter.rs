@@ -1,12 +1,15 @@
 //! A letter: a message that waits for people in a dead-letter queue or in `unrouted`.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 
 use crate::domain::{
     event::Event,
+    names,
     ttl::parse_time,
     wire::{self, Headers, Incoming, Value},
-    words::EventType,
+    words::{EventType, Word},
 };
 
 /// A letter, as its queue delivered it. All fields are read from the message, so that a letter is shown although Redis
@@ -15,17 +18,21 @@ use crate::domain::{
 pub struct Letter {
     /// The type in the file. `None` if a message in `unrouted` is of no such type.
     pub known_type: Option<EventType>,
+    /// The source, if the message is a foreign one that became no event.
+    pub source: Option<Word>,
     /// The message.
     pub message: Incoming,
 }
 
 impl Letter {
-    /// Returns the type: that of the queue, or in `unrouted` the first word of the routing key.
+    /// Returns the type: that of the queue, or in `unrouted` the first word of the routing key. A source is named like a type,
+    /// `source-hr`.
     #[must_use]
-    pub fn event_type(&self) -> &str {
-        match &self.known_type {
-            Some(known) => known.as_str(),
-            None => self.message.routing_key.split('.').next().unwrap_or_default(),
+    pub fn event_type(&self) -> Cow<'_, str> {
+        match (&self.known_type, &self.source) {
+            (Some(known), _) => known.as_str().into(),
+            (None, Some(source)) => names::source_word(source).into(),
+            (None, None) => self.message.routing_key.split('.').next().unwrap_or_default().into(),
         }
     }
 
@@ -159,7 +166,7 @@ pub(super) mod tests {
         let properties = Properties { message_id: Some(id.to_owned()), headers, ..Properties::default() };
         let routing_key = format!("{event_type}.dead-letter");
         let message = Incoming { routing_key, properties, body: Bytes::from_static(b"{}") };
-        Letter { known_type: event_type.parse().ok(), message }
+        Letter { known_type: event_type.parse().ok(), source: None, message }
     }
 
     fn death(reason: &str) -> Value {
@@ -191,7 +198,7 @@ pub(super) mod tests {
         let mut letter = letter("mail", "a", &[]);
         letter.message.routing_key = "mail.250ms-4.0.1.1.0".to_owned();
         letter.known_type = None;
-        assert_eq!((letter.event_type(), letter.cause().as_str()), ("mail", "no queue takes mail.250ms-4"));
+        assert_eq!((&*letter.event_type(), letter.cause().as_str()), ("mail", "no queue takes mail.250ms-4"));
         let why = letter.event(Timestamp::UNIX_EPOCH).expect_err("no such type");
         assert_eq!(why, "topology.yaml has no type `mail`");
     }

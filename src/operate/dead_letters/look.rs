@@ -13,7 +13,7 @@ use super::{
     standing::Standing,
 };
 use crate::{
-    domain::wire::Incoming,
+    domain::{names, wire::Incoming},
     ports::{BrokerError, Look, RegisterError},
 };
 
@@ -118,6 +118,13 @@ impl DeadLetters {
             let word = message.routing_key.split('.').next()?;
             Some(self.shared.topology.types.get_key_value(word)?.0.clone())
         };
-        Letter { known_type: queue.event_type.clone().or_else(of_key), message }
+        // A message of a source that no queue took is no event either.
+        let of_source = || {
+            let word = message.routing_key.split('.').next()?;
+            self.shared.topology.sources.keys().find(|source| names::source_word(source) == word).cloned()
+        };
+        let known_type = queue.event_type.clone().or_else(of_key).filter(|_| queue.source.is_none());
+        let source = queue.source.clone().or_else(of_source).filter(|_| known_type.is_none());
+        Letter { known_type, source, message }
     }
 }

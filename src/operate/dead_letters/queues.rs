@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc};
 
 use crate::{
     domain::{
-        names::Names,
-        words::{EventType, UnknownType},
+        names::{self, Names},
+        words::{EventType, UnknownType, Word},
     },
     operate::shared::{Events, Shared},
 };
@@ -21,8 +21,10 @@ pub struct DeadLetters {
 pub struct LetterQueue {
     /// The name of the queue.
     pub name: String,
-    /// The type of its letters; `None` for `unrouted`.
+    /// The type of its letters; `None` for `unrouted` and for the letters of a source.
     pub event_type: Option<EventType>,
+    /// The source of its letters, which are foreign messages and no events.
+    pub source: Option<Word>,
 }
 
 impl fmt::Debug for DeadLetters {
@@ -41,7 +43,8 @@ impl Events {
 }
 
 impl DeadLetters {
-    /// Returns the dead-letter queues of these types; without a type those of all types.
+    /// Returns the dead-letter queues of these types; without a type those of all types and sources. A source is named like a
+    /// type, `source-hr`.
     ///
     /// # Errors
     /// If the file has no such type.
@@ -51,13 +54,21 @@ impl DeadLetters {
         let queue = |event_type: &EventType| LetterQueue {
             name: names.dead_letters(event_type),
             event_type: Some(event_type.clone()),
+            source: None,
+        };
+        let of_source = |source: &Word| LetterQueue {
+            name: names.source_dead_letters(source),
+            event_type: None,
+            source: Some(source.clone()),
         };
         if types.is_empty() {
-            return Ok(topology.types.keys().map(queue).collect());
+            return Ok(topology.types.keys().map(queue).chain(topology.sources.keys().map(of_source)).collect());
         }
-        let known = |name: &String| match topology.types.get_key_value(name.as_str()) {
-            Some((event_type, _)) => Ok(queue(event_type)),
-            None => Err(UnknownType::among(name, topology.types.keys())),
+        let source = |name: &str| topology.sources.keys().find(|source| names::source_word(source) == name);
+        let known = |name: &String| match (topology.types.get_key_value(name.as_str()), source(name)) {
+            (Some((event_type, _)), _) => Ok(queue(event_type)),
+            (None, Some(source)) => Ok(of_source(source)),
+            (None, None) => Err(UnknownType::among(name, topology.types.keys())),
         };
         types.iter().map(known).collect()
     }
@@ -65,6 +76,6 @@ impl DeadLetters {
     /// Returns the queue of the messages that no queue has taken.
     #[must_use]
     pub fn unrouted(&self) -> LetterQueue {
-        LetterQueue { name: Names::new(self.shared.topology.name.clone()).unrouted(), event_type: None }
+        LetterQueue { name: Names::new(self.shared.topology.name.clone()).unrouted(), event_type: None, source: None }
     }
 }

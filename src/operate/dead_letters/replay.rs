@@ -1,6 +1,6 @@
 //! Replays letters: publishes their events to the scheduler, as if they had not failed.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use fail::fail_point;
@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::{
     error::DeadLettersError,
+    letter::Letter,
     queues::DeadLetters,
     standing::Standing,
     sweep::{Act, Held, Sweep, Swept, acknowledge},
@@ -18,10 +19,10 @@ use crate::{
         event::Event,
         register::{End, Note, Settle, Stage},
         time::{ceil_millis, millis_text},
-        wire::{REPLAYS, Value},
+        wire::{self, Message, REPLAYS, Value},
     },
     operate::{sending::was, shared::Shared},
-    ports::Receipt,
+    ports::{BrokerError, Receipt},
     publish::{
         published::{PUBLISH_LIMIT, PublishError},
         publisher,
@@ -68,6 +69,8 @@ impl Act for Replay {
         match standing {
             Standing::Obsolete(_) | Standing::Unreadable(_) | Standing::Unknown => true,
             Standing::Open | Standing::Unregistered => false,
+            // It goes back to the queue of its source, which makes no delay.
+            Standing::Message => matches!(self.due, Due::At(_)),
         }
     }
 
@@ -76,6 +79,11 @@ impl Act for Replay {
     /// them has run, and shows the letter as obsolete. A type with `register: off` runs twice then.
     async fn act(&self, batch: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
         let now = ceil_millis(self.shared.clock.now());
+        let (messages, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|held| held.letter.source.is_some());
+        let (returned, result) = self.give_back(messages).await;
+        if result.is_err() {
+            return (returned, result);
+        }
         let sending = batch.into_iter().filter_map(|held| self.sending(held, now)).collect();
         let (mut confirmed, published) = self.publish(sending).await;
         fail_point!("replay.confirmed");
@@ -83,14 +91,56 @@ impl Act for Replay {
         if !settles.is_empty()
             && let Err(error) = self.shared.register.settle(&settles).await
         {
-            return (0, Err(DeadLettersError::Register(error)));
+            return (returned, Err(DeadLettersError::Register(error)));
         }
         fail_point!("replay.settled");
-        (acknowledge(confirmed.into_iter().map(|sent| sent.receipt).collect()).await, published)
+        (returned + acknowledge(confirmed.into_iter().map(|sent| sent.receipt).collect()).await, published)
     }
 }
 
 impl Replay {
+    /// Publishes messages to the queue of their source, by the default exchange. RabbitMQ confirms and drops a message for a
+    /// queue that does not exist, so the queue has to be there before the publish and after the confirm.
+    async fn give_back(&self, messages: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
+        let Shared { broker, outage, topology, routes, .. } = &*self.shared;
+        let queue = |held: &Held| {
+            let (name, spec) = topology.sources.get_key_value(held.letter.source.as_ref()?)?;
+            Some(spec.queue(&routes.names, name))
+        };
+        let messages: Vec<(Held, String)> = messages
+            .into_iter()
+            .filter_map(|held| Some((queue(&held)?, held)))
+            .map(|(queue, held)| (held, queue))
+            .collect();
+        let queues: BTreeSet<&str> = messages.iter().map(|(_, queue)| queue.as_str()).collect();
+        let exist = async || {
+            for queue in &queues {
+                broker.ready(queue).await?;
+            }
+            Ok::<_, BrokerError>(())
+        };
+        if let Err(error) = exist().await {
+            return (0, Err(error.into()));
+        }
+        let send = |(held, queue): &(Held, String)| {
+            let message = returned(&held.letter, queue);
+            async move { publisher::send(&**broker, outage, PUBLISH_LIMIT, || Some(message.clone())).await }
+        };
+        let answers = join_all(messages.iter().map(send)).await;
+        if let Err(error) = exist().await {
+            return (0, Err(error.into()));
+        }
+        fail_point!("replay.confirmed");
+        let (mut confirmed, mut result) = (Vec::new(), Ok(()));
+        for ((held, _), answer) in messages.into_iter().zip(answers) {
+            match answer {
+                Ok(()) => confirmed.push(held.held),
+                Err(error) => result = result.and(Err(DeadLettersError::Publish(error))),
+            }
+        }
+        (acknowledge(confirmed).await, result)
+    }
+
     /// Returns what a replay of this letter sends. `None` if it is no event.
     fn sending(&self, held: Held, now: Timestamp) -> Option<Sending> {
         let former = held.event?;
@@ -123,6 +173,14 @@ impl Replay {
         let message = || Some(routes.to_scheduler(copy, copy.early_by(clock.now())));
         publisher::send(&**broker, outage, PUBLISH_LIMIT, message).await
     }
+}
+
+/// Returns the message that goes back to the queue of its source: as it came, and counted.
+fn returned(letter: &Letter, queue: &str) -> Message {
+    let mut properties = wire::unburied(letter.message.properties.clone());
+    properties.headers.insert(REPLAYS.to_owned(), Value::I64(letter.replays().max(0).saturating_add(1)));
+    let (exchange, routing_key) = (String::new(), queue.to_owned());
+    Message { exchange, routing_key, properties, body: letter.message.body.clone() }
 }
 
 /// Returns the copy to publish.

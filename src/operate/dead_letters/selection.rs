@@ -29,7 +29,7 @@ impl Selection {
     pub fn matches(&self, letter: &Letter) -> bool {
         let is = |wanted: &Option<String>, value: Option<&str>| wanted.is_none() || wanted.as_deref() == value;
         let failed = |holds: &dyn Fn(Timestamp) -> bool| letter.failed_at().is_some_and(holds);
-        (self.types.is_empty() || self.types.iter().any(|name| name == letter.event_type()))
+        (self.types.is_empty() || self.types.iter().any(|name| *name == letter.event_type()))
             && is(&self.reference, letter.reference())
             && is(&self.id, letter.id())
             && self.since.is_none_or(|since| failed(&|at| at >= since))

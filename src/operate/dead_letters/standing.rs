@@ -18,6 +18,8 @@ pub enum Standing {
     Unregistered,
     /// Redis is away.
     Unknown,
+    /// The letter is a message of a source, and no event.
+    Message,
 }
 
 impl Standing {
@@ -46,6 +48,7 @@ impl Standing {
             Self::Unreadable(_) => "unreadable",
             Self::Unregistered => "unregistered",
             Self::Unknown => "unknown",
+            Self::Message => "message",
         }
     }
 }
@@ -54,7 +57,7 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Obsolete(why) | Self::Unreadable(why) => write!(f, "{}: {why}", self.word()),
-            Self::Open | Self::Unregistered | Self::Unknown => f.write_str(self.word()),
+            Self::Open | Self::Unregistered | Self::Unknown | Self::Message => f.write_str(self.word()),
         }
     }
 }

@@ -17,6 +17,9 @@ types:
   post: { retry: { delays: [8s], jitter: 50% } }
   keen: { on-failure: in-place, in-place: { tries: 3, delay: 1ms } }
   strict: { on-failure: block, retry: { delays: [1ms] } }
+sources:
+  own: { declare: on, events: [ { when: { /kind: change }, type: import, reference: /number } ] }
+  theirs: { queue: hr-changes, events: [ { when: { /kind: change }, type: import, reference: /number }, { type: mail } ] }
 ";
 
 pub(super) fn topology() -> Arc<Topology> {
@@ -64,7 +67,10 @@ impl World {
     /// The same with another topology.
     pub(super) fn of(topology: Arc<Topology>, script: Script) -> Self {
         let script = Arc::new(script);
-        let desired = compile(&topology).expect("a safe topology");
+        let mut desired = compile(&topology).expect("a safe topology");
+        // The queue of somebody else.
+        let foreign = Queue { name: "hr-changes".to_owned(), arguments: [].into() };
+        desired.queues.push(foreign);
         let broker = MemoryBroker::scripted(&desired, Arc::new(Noon), script.clone());
         let register = MemoryRegister::scripted(Arc::new(Seven), topology.redis.backlog_retention, script.clone());
         Self { script, topology, broker, register: Arc::new(register) }

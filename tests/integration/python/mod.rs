@@ -15,7 +15,7 @@ fn folder() -> PathBuf {
 
 /// Returns a Python interpreter that can import pika. The first one in PATH may be another installation than the one
 /// that has the packages.
-fn python() -> &'static str {
+pub(crate) fn python() -> &'static str {
     static FOUND: OnceLock<&'static str> = OnceLock::new();
     FOUND.get_or_init(|| {
         let knows = |python: &&str| {

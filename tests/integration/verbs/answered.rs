@@ -40,6 +40,8 @@ const LINES: &[(i32, &str)] = &[
     (0, "dead-letter replay --id given-up --yes"),
     (0, "dead-letter discard"),
     (0, "dead-letter discard --save letters.ndjson --yes"),
+    (0, "source test hr {}"),
+    (1, "source test hr no-json"),
     (0, "status"),
     (4, "destroy --auto-approve"),
     (0, "destroy --auto-approve --force"),
@@ -49,6 +51,7 @@ const FILE: &str = "\
 types:
   mail: { keep-payload: 4KiB, retry: { delays: [1s], max-attempts: 1 } }
   plain: { register: off }
+sources: { hr: { declare: on, events: [ { when: { /a: null }, type: plain } ] } }
 ";
 
 #[test]

@@ -39,7 +39,7 @@ impl LetterFile {
 fn line(letter: &Letter) -> io::Result<Vec<u8>> {
     let properties = &letter.message.properties;
     let mut fields = Map::new();
-    fields.insert("type".to_owned(), letter.event_type().into());
+    fields.insert("type".to_owned(), letter.event_type().into_owned().into());
     if let Some(reference) = letter.reference() {
         fields.insert("reference".to_owned(), reference.into());
     }
@@ -104,7 +104,7 @@ mod tests {
             ..Properties::default()
         };
         let message = Incoming { routing_key: "mail.dead-letter".into(), properties, body: Bytes::from_static(body) };
-        Letter { known_type: "mail".parse().ok(), message }
+        Letter { known_type: "mail".parse().ok(), source: None, message }
     }
 
     fn written(letter: &Letter) -> String {

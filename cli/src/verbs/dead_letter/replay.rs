@@ -30,6 +30,7 @@ Examples:
 A replayed event begins with no failed attempts, and keeps its history in its
 headers. It keeps its date, unless --at or --delay gives another one. Its letter
 leaves the queue once the broker has confirmed the event. Obsolete letters stay.
+Messages of a source go back to its queue, unless --at or --delay is given.
 
 The command ends after as many letters as there were when it began. Ctrl-C stops
 it after the letters that are under way; run it again for the rest.

@@ -169,7 +169,7 @@ pub(super) fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, li
         }
     };
     line("id", letter.id().unwrap_or("-"));
-    line("type", letter.event_type());
+    line("type", &letter.event_type());
     line("reference", letter.reference().unwrap_or("-"));
     line("queue", &queue.name);
     line("state", &standing.to_string());

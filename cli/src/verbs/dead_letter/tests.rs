@@ -15,7 +15,7 @@ const LONG: &str = "HTTP 503 from http://mailer:8080/send: the queue of the mail
                     administrator was told; try again after the weekend";
 
 fn queue(event_type: &str) -> LetterQueue {
-    LetterQueue { name: format!("billing.dead-letter.{event_type}"), event_type: event_type.parse().ok() }
+    LetterQueue { name: format!("billing.dead-letter.{event_type}"), event_type: event_type.parse().ok(), source: None }
 }
 
 fn letter(event_type: &str, id: &str, reference: Option<&str>, failure: &str) -> Letter {
@@ -31,7 +31,7 @@ fn letter(event_type: &str, id: &str, reference: Option<&str>, failure: &str) ->
     };
     let body = Bytes::from_static(b"{\"to\": \"ann@example.org\",\n \"text\": \"your payslip\"}");
     let message = Incoming { routing_key: format!("{event_type}.dead-letter"), properties, body };
-    Letter { known_type: event_type.parse().ok(), message }
+    Letter { known_type: event_type.parse().ok(), source: None, message }
 }
 
 /// Letters with short and long names and reasons.
@@ -61,7 +61,7 @@ fn a_list_is_as_it_was_drawn() {
     screens("dead-letter/list", |columns| list::screen(&groups(), &[], 1_206, 2, columns));
     screens("dead-letter/list-events", |columns| {
         let events: Vec<_> =
-            some().iter().map(|(letter, standing)| view(letter, standing, &queue(letter.event_type()))).collect();
+            some().iter().map(|(letter, standing)| view(letter, standing, &queue(&letter.event_type()))).collect();
         list::screen(&[], &events, 1_206, 1, columns)
     });
     screens("dead-letter/list-empty", |columns| list::screen(&[], &[], 0, 0, columns));

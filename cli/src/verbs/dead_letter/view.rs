@@ -21,14 +21,14 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 pub(crate) struct LetterView {
     /// The queue that it is in.
     pub(super) queue: String,
-    /// The type of the event.
+    /// The type of the event; `source-` and its name for a message of a source.
     #[serde(rename = "type")]
     pub(super) event_type: String,
     /// The id of the event.
     pub(super) id: Option<String>,
     /// The reference of the event.
     pub(super) reference: Option<String>,
-    /// `open`, `obsolete`, `unreadable`, `unregistered` or `unknown`.
+    /// `open`, `obsolete`, `unreadable`, `unregistered`, `unknown` or `message` (of a source, and no event).
     pub(super) state: &'static str,
     /// Why it is obsolete or unreadable.
     pub(super) why: Option<String>,
@@ -58,7 +58,7 @@ pub(super) fn view(letter: &Letter, standing: &Standing, queue: &LetterQueue) ->
     };
     LetterView {
         queue: queue.name.clone(),
-        event_type: letter.event_type().to_owned(),
+        event_type: letter.event_type().into_owned(),
         id: letter.id().map(str::to_owned),
         reference: letter.reference().map(str::to_owned),
         state: standing.word(),

@@ -14,7 +14,7 @@ use crate::verbs::events::parse_moment;
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Which letters")]
 pub(super) struct Filters {
-    /// Letters of this type; may be given more than once
+    /// Letters of this type, or of a source (source-NAME); may be given more than once
     #[arg(long = "type", value_name = "TYPE")]
     types: Vec<String>,
 

@@ -85,6 +85,20 @@ pub(crate) enum Finding {
         #[serde(rename = "type")]
         event_type: String,
     },
+    /// Queues of sources with messages and no consumer.
+    SourceNoConsumer {
+        /// The queues.
+        queues: Vec<Queue>,
+        /// The source of the first queue.
+        source: String,
+    },
+    /// Queues of sources that do not exist, and that somebody else has to declare.
+    SourceMissing {
+        /// The queues.
+        queues: Vec<String>,
+        /// The source of the first queue.
+        source: String,
+    },
     /// A connection that holds deliveries and acknowledges none.
     NotAcknowledging {
         /// The connection's name: the addresses of both ends.
@@ -182,6 +196,8 @@ impl Finding {
             | Self::Wedged { .. }
             | Self::Unrouted { .. }
             | Self::NoConsumer { .. }
+            | Self::SourceNoConsumer { .. }
+            | Self::SourceMissing { .. }
             | Self::NotAcknowledging { .. }
             | Self::HandlerUnavailable { .. }
             | Self::Overdue { .. }
@@ -204,6 +220,8 @@ impl Finding {
             Self::Wedged { .. } => "wedged",
             Self::Unrouted { .. } => "unrouted",
             Self::NoConsumer { .. } => "no-consumer",
+            Self::SourceNoConsumer { .. } => "source-without-a-consumer",
+            Self::SourceMissing { .. } => "source-without-a-queue",
             Self::NotAcknowledging { .. } => "not-acknowledging",
             Self::HandlerUnavailable { .. } => "handler-unavailable",
             Self::Overdue { .. } => "overdue",

@@ -40,6 +40,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
         unavailable(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
     let overdue = overdue(topology, seen, &explained(no_consumer.iter().chain(&silent).chain(&stuck)));
     findings.extend(no_consumer);
+    findings.extend(sources(topology, desired, seen));
     findings.extend(silent);
     findings.extend(stuck);
     findings.extend(overdue);
@@ -85,7 +86,9 @@ fn unrouted(topology: &Topology, seen: &Observation) -> Option<Finding> {
 /// Finds queues that workers consume, with events and without a consumer. They may have left the file: their events wait
 /// all the same.
 fn no_consumer(desired: &Desired, seen: &Observation) -> Option<Finding> {
-    let is_consumed = |queue: &str| desired.owners().any(|owner| names::is_consumed(owner, queue));
+    let is_consumed = |queue: &str| {
+        names::consumed_source(queue).is_none() && desired.owners().any(|owner| names::is_consumed(owner, queue))
+    };
     let has_none = |figures: &Figures| figures.counts.consumers == Some(0);
     // Workers take the events of an aside queue one by one, without a consumer. They are those of the processing queue.
     let has_no_worker =
@@ -96,6 +99,42 @@ fn no_consumer(desired: &Desired, seen: &Observation) -> Option<Finding> {
     fullest_first(&mut queues);
     let event_type = names::consumed_type(&queues.first()?.queue)?.to_owned();
     Some(Finding::NoConsumer { queues, event_type })
+}
+
+/// Finds queues of sources with messages and without a consumer, and queues of others that are not there. A declared queue
+/// that has left the file may still get messages.
+fn sources(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
+    let names = Names::new(topology.name.clone());
+    let mut of: BTreeMap<String, String> =
+        topology.sources.iter().map(|(name, spec)| (spec.queue(&names, name), name.to_string())).collect();
+    for queue in seen.queues().keys() {
+        let is_ours = desired.owners().any(|owner| names::is_consumed(owner, queue));
+        if let Some(source) = names::consumed_source(queue).filter(|_| is_ours) {
+            of.entry(queue.clone()).or_insert_with(|| source.to_owned());
+        }
+    }
+    let mut alone: Vec<Queue> = seen
+        .queues()
+        .iter()
+        .filter(|(name, figures)| of.contains_key(*name) && figures.counts.consumers == Some(0))
+        .filter_map(|(name, figures)| waiting(name, figures))
+        .collect();
+    fullest_first(&mut alone);
+    let missing: Vec<String> = match &seen.objects {
+        // A declared queue that is missing is drift.
+        Some(objects) => {
+            let foreign = topology.sources.iter().filter(|(_, spec)| !spec.is_declared());
+            let foreign = foreign.map(|(name, spec)| spec.queue(&names, name));
+            foreign.filter(|queue| objects.queues.iter().all(|live| live.name != *queue)).collect()
+        }
+        None => Vec::new(),
+    };
+    let source = |queue: &str| of.get(queue).cloned().unwrap_or_default();
+    let missing =
+        missing.first().map(|first| Finding::SourceMissing { source: source(first), queues: missing.clone() });
+    let alone =
+        alone.first().map(|first| Finding::SourceNoConsumer { source: source(&first.queue), queues: alone.clone() });
+    missing.into_iter().chain(alone).collect()
 }
 
 fn waiting(name: &str, figures: &Figures) -> Option<Queue> {
@@ -267,8 +306,7 @@ fn drift(desired: &Desired, seen: &Observation) -> Option<Finding> {
 
 fn dead_letters(topology: &Topology, seen: &Observation) -> Option<Finding> {
     let names = Names::new(topology.name.clone());
-    let letters = topology.types.keys().filter_map(|event_type| {
-        let queue = names.dead_letters(event_type);
+    let letters = letter_queues(topology, &names).filter_map(|queue| {
         let messages = seen.held([queue.as_str()]).filter(|messages| *messages > 0)?;
         let growth = seen.letters.get(&queue).and_then(|samples| growth(samples, messages));
         let (more, within_seconds) = growth.unzip();
@@ -277,6 +315,12 @@ fn dead_letters(topology: &Topology, seen: &Observation) -> Option<Finding> {
     let mut queues: Vec<Letters> = letters.collect();
     queues.sort_by_key(|letters| std::cmp::Reverse(letters.messages));
     (!queues.is_empty()).then_some(Finding::DeadLetters { queues })
+}
+
+/// Returns the dead-letter queues of all types and sources.
+fn letter_queues<'t>(topology: &'t Topology, names: &'t Names) -> impl Iterator<Item = String> {
+    let of_types = topology.types.keys().map(|event_type| names.dead_letters(event_type));
+    of_types.chain(topology.sources.keys().map(|source| names.source_dead_letters(source)))
 }
 
 /// Returns by how many letters a queue has grown, and within how many seconds.
@@ -293,7 +337,7 @@ fn fullest_first(queues: &mut [Queue]) {
 /// Returns the fullest dead-letter queues of an observation, at most this many.
 pub(super) fn fullest_letters(topology: &Topology, figures: &BTreeMap<String, Figures>, most: usize) -> Vec<String> {
     let names = Names::new(topology.name.clone());
-    let letters = topology.types.keys().map(|event_type| names.dead_letters(event_type));
+    let letters = letter_queues(topology, &names);
     let mut full: Vec<(u64, String)> =
         letters.filter_map(|queue| Some((figures.get(&queue)?.held().filter(|held| *held > 0)?, queue))).collect();
     full.sort_by(|one, other| other.cmp(one));

@@ -11,6 +11,7 @@ use hatchery::{
     EventInfo, EventType, RegisterError, State, Topology,
     internals::{
         compile::Desired,
+        names::Names,
         ports::Index as _,
         rabbitmq::connection::AmqpUrl,
         redis::RedisRegister,
@@ -146,14 +147,19 @@ impl<'a> Sources<'a> {
     /// Looks at what AMQP tells: whether the objects exist, and the ready messages and consumers of queues.
     async fn by_amqp(&self, why: String) -> anyhow::Result<Observation> {
         let exchanges: Vec<String> = self.desired.exchanges.iter().map(|exchange| exchange.name.clone()).collect();
-        let queues: Vec<String> = self.desired.queues.iter().map(|queue| queue.name.clone()).collect();
+        let names = Names::new(self.topology.name.clone());
+        let foreign: Vec<String> = self.topology.sources.iter().map(|(name, spec)| spec.queue(&names, name)).collect();
+        let own: Vec<String> = self.desired.queues.iter().map(|queue| queue.name.clone()).collect();
+        // The queue of somebody else that is missing is no drift.
+        let is_foreign = |name: &String| foreign.contains(name) && !own.contains(name);
+        let queues: Vec<String> = own.iter().chain(foreign.iter().filter(|name| is_foreign(name))).cloned().collect();
         let looked = look(&self.broker, &connect::here(NAME), &exchanges, &queues).await?;
         let at = Timestamp::now();
         let queues = looked.queues.into_iter().map(|(name, counts)| (name, counts.into())).collect();
         Ok(Observation {
             at,
             readings: vec![Reading { at, queues }],
-            missing: looked.missing.into_iter().collect(),
+            missing: looked.missing.into_iter().filter(|name| !is_foreign(name)).collect(),
             blind: vec![Blind::Management { why }],
             ..Observation::default()
         })

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::{
     finding::Severity,
     summary::{Found, Summary, Verdict},
-    types::{TypeLine, Unlisted},
+    types::{SourceLine, TypeLine, Unlisted},
 };
 use crate::{
     folded::{LEAST, folded},
@@ -44,13 +44,16 @@ pub(super) fn screen(summary: &Summary, room: Room, verbose: bool) -> String {
         top.push(String::new());
     }
     let bottom = notes(summary, readable);
-    let free = room.rows.filter(|_| !verbose).map(|rows| rows.saturating_sub(top.len() + bottom.len() + 3).max(3));
+    let sources = if summary.sources.is_empty() { Vec::new() } else { source_table(&summary.sources, width) };
+    let others = top.len() + bottom.len() + sources.len() + 3;
+    let free = room.rows.filter(|_| !verbose).map(|rows| rows.saturating_sub(others).max(3));
     let (types, hidden) = shown(&summary.types, free);
     let mut lines = top;
     lines.extend(table(&types, summary.at, width).lines().map(str::to_owned));
     if hidden > 0 {
         lines.push(format!("{DIM}… and {hidden} more types, which have less to do (-v shows all){DIM:#}"));
     }
+    lines.extend(sources);
     lines.extend(bottom);
     lines.join("\n") + "\n"
 }
@@ -191,6 +194,27 @@ fn table(types: &[&TypeLine], now: Timestamp, width: usize) -> String {
         }
     }
     table.trim_fmt()
+}
+
+/// Returns a blank line and the table of the sources.
+fn source_table(sources: &[SourceLine], width: usize) -> Vec<String> {
+    let number = |number: Option<u64>| number.map_or_else(unknown, |number| shortened(number, width >= WIDE));
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["SOURCE", "WAITING", "DEAD", "WORKERS", "QUEUE"].map(|head| paint(DIM, head)));
+    for line in sources {
+        let dead = number(line.dead);
+        let dead = if matches!(dead.as_str(), "0" | "-") { dead } else { paint(YELLOW, &dead) };
+        let (name, queue) = (cut(&line.source, width / 4), cut(&line.queue, width / 3));
+        table.add_row([name, number(line.waiting), dead, number(line.workers), queue]);
+    }
+    for (place, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if place == 4 { 0 } else { GAP }));
+        if (1..4).contains(&place) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    [String::new()].into_iter().chain(table.trim_fmt().lines().map(str::to_owned)).collect()
 }
 
 fn paint(style: Style, text: &str) -> String {

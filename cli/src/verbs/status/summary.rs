@@ -9,7 +9,7 @@ use super::{
     finding::{Finding, RUNBOOK, Severity},
     findings::findings,
     observation::{Blind, Observation, Redis},
-    types::{TypeLine, Unlisted, in_millis, lines, unlisted},
+    types::{SourceLine, TypeLine, Unlisted, in_millis, lines, source_lines, unlisted},
 };
 use crate::plan::plan;
 
@@ -36,6 +36,8 @@ pub(crate) struct Summary {
     pub(super) findings: Vec<Found>,
     /// The figures of each type. A figure that is not known is `null`.
     pub(super) types: Vec<TypeLine>,
+    /// The figures of each source.
+    pub(super) sources: Vec<SourceLine>,
     /// Where messages are that have no line in `topology events list`.
     pub(super) unlisted: Vec<Unlisted>,
     /// Owned objects that are no longer in the file; `null` if that is not known.
@@ -103,6 +105,7 @@ impl Summary {
             findings,
             unlisted: unlisted(topology, &types, seen),
             types,
+            sources: source_lines(topology, seen),
             leftovers: seen.objects.as_ref().map(|objects| plan(desired, objects).counts().leftover),
             unknown: unknown(seen),
         }

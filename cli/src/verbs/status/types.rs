@@ -1,8 +1,8 @@
 //! The figures of each type, and of what belongs to no type.
 
 use hatchery::{
-    EventType, Topology,
-    internals::{names::Names, spec::TypeSpec, time::millis_text},
+    EventType, Topology, Word,
+    internals::{names::Names, source::SourceSpec, spec::TypeSpec, time::millis_text},
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -112,6 +112,38 @@ fn line(name: &EventType, spec: &TypeSpec, queues: &Queues, seen: &Observation) 
         workers: figures.and_then(|figures| figures.counts.consumers),
         registered: counts.map(|counts| counts.due + counts.delayed),
     }
+}
+
+/// The figures of a source. `None` means that the figure is not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct SourceLine {
+    /// The name of the source.
+    pub(super) source: String,
+    /// The queue that its messages come from.
+    pub(super) queue: String,
+    /// Messages in the queue: they wait for a worker, or become events now.
+    pub(super) waiting: Option<u64>,
+    /// Messages in its dead-letter queue.
+    pub(super) dead: Option<u64>,
+    /// Consumers of the queue.
+    pub(super) workers: Option<u64>,
+}
+
+/// Returns the figures of every source.
+pub(super) fn source_lines(topology: &Topology, seen: &Observation) -> Vec<SourceLine> {
+    let names = Names::new(topology.name.clone());
+    let line = |(name, spec): (&Word, &SourceSpec)| {
+        let queue = spec.queue(&names, name);
+        SourceLine {
+            source: name.to_string(),
+            waiting: seen.held([queue.as_str()]),
+            dead: seen.held([names.source_dead_letters(name).as_str()]),
+            workers: seen.queue(&queue).and_then(|figures| figures.counts.consumers),
+            queue,
+        }
+    };
+    topology.sources.iter().map(line).collect()
 }
 
 /// A place with messages that have no line in a list of events.

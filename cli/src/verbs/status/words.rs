@@ -46,6 +46,16 @@ impl Finding {
                 let it = if queues.len() == 1 { "it has" } else { "they have" };
                 format!("{} in {}, and {it} no consumer", wait(events), names(queues))
             }
+            Self::SourceNoConsumer { queues, .. } => {
+                let messages = queues.iter().map(|queue| queue.messages).sum();
+                let it = if queues.len() == 1 { "it has" } else { "they have" };
+                let wait = if messages == 1 { "waits" } else { "wait" };
+                format!("{} {wait} in {}, and {it} no consumer", count(messages, "message"), names(queues))
+            }
+            Self::SourceMissing { queues, source } => {
+                let is = if queues.len() == 1 { "the queue" } else { "the queues" };
+                format!("there is no {} of the source {source}: whoever owns {is} has to declare it", first(queues))
+            }
             Self::NotAcknowledging { connection, program, queues, held, silent_seconds } => {
                 let program = program.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
                 let queues = if queues.is_empty() { String::new() } else { format!(" of {}", first(queues)) };
@@ -125,6 +135,10 @@ impl Finding {
             Self::Wedged { .. } | Self::RedisTaken { .. } | Self::Drift { .. } => "topology plan".to_owned(),
             Self::Unrouted { .. } => "topology dead-letter list --unrouted".to_owned(),
             Self::NoConsumer { event_type, .. } => format!("topology work --type {event_type} --exec COMMAND"),
+            Self::SourceNoConsumer { source, .. } => format!("topology work --source {source}"),
+            Self::SourceMissing { queues, .. } => {
+                format!("rabbitmqctl list_queues name | grep -F {}", quoted(queues.first().map_or("", String::as_str)))
+            }
             Self::NotAcknowledging { .. } => {
                 "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID idle".to_owned()
             }

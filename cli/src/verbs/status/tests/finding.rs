@@ -6,8 +6,9 @@ use rstest::rstest;
 use super::{World, holder};
 use crate::{
     figures::{Alarm, Consumer, Sample},
+    observed::LiveQueue,
     verbs::status::{
-        finding::{Finding, Severity},
+        finding::{Finding, Queue, Severity},
         observation::{Blind, OverdueEvent, Redis},
     },
 };
@@ -237,4 +238,39 @@ fn findings_are_in_the_order_of_their_severity() {
     let severities: Vec<Severity> = world.findings().iter().map(Finding::severity).collect();
     assert_eq!(severities.len(), 6);
     assert!(severities.is_sorted_by(|one, other| one >= other), "{severities:?}");
+}
+
+const SOURCES: &str = "\
+version: 1
+name: billing
+types: { mail: {} }
+sources:
+  hr: { declare: on, events: [ { type: mail } ] }
+  theirs: { queue: hr-changes, events: [ { type: mail } ] }
+";
+
+#[test]
+fn a_source_without_a_consumer_or_a_queue_is_found() {
+    let mut world = World::of(SOURCES);
+    let missing = Finding::SourceMissing { queues: vec!["hr-changes".to_owned()], source: "theirs".to_owned() };
+    assert_eq!(world.findings(), [missing]);
+    let foreign = LiveQueue { name: "hr-changes".to_owned(), ..LiveQueue::default() };
+    world.objects().queues.push(foreign);
+    assert_eq!(world.findings(), []);
+    world.fill("billing.source.hr", 9);
+    let queues = vec![Queue { queue: "billing.source.hr".to_owned(), messages: 9 }];
+    assert_eq!(world.findings(), [Finding::SourceNoConsumer { queues, source: "hr".to_owned() }]);
+    world.queue("billing.source.hr", |figures| figures.counts.consumers = Some(1));
+    assert_eq!(world.findings(), []);
+}
+
+#[test]
+fn dead_letters_of_a_source_are_found() {
+    let mut world = World::of(SOURCES);
+    world.objects().queues.push(LiveQueue { name: "hr-changes".to_owned(), ..LiveQueue::default() });
+    world.fill("billing.dead-letter.source-hr", 3);
+    let findings = world.findings();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].words(), "3 dead letters of source-hr");
+    assert_eq!(findings[0].command(), "topology dead-letter list --type source-hr");
 }

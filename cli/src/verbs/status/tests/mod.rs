@@ -46,7 +46,11 @@ types:
 
 impl World {
     pub(super) fn new() -> Self {
-        let topology = hatchery::file::read(FILE, "topology.yaml").expect("a valid file");
+        Self::of(FILE)
+    }
+
+    pub(super) fn of(file: &str) -> Self {
+        let topology = hatchery::file::read(file, "topology.yaml").expect("a valid file");
         let desired = compile(&topology).expect("safe");
         let at: Timestamp = "2026-06-01T09:00:00Z".parse().expect("a time");
         let idle = Figures {

@@ -38,6 +38,8 @@ pub(super) fn one_of_each() -> Vec<Finding> {
         Finding::Wedged { queues: vec![queue("billing.hatchery.5m", 41)] },
         Finding::Unrouted { queue: queue("billing.unrouted", 500) },
         Finding::NoConsumer { queues: vec![queue("billing.processor.mail", 412)], event_type: "mail".to_owned() },
+        Finding::SourceNoConsumer { queues: vec![queue("billing.source.hr", 9)], source: "hr".to_owned() },
+        Finding::SourceMissing { queues: vec!["hr-changes".to_owned()], source: "theirs".to_owned() },
         Finding::NotAcknowledging {
             connection: "10.0.0.7:45118 -> 10.0.0.2:5672".to_owned(),
             program: Some("reports @ worker-7".to_owned()),

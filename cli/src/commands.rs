@@ -14,8 +14,7 @@ use crate::{
     refused,
     verbs::{
         apply, completions, dead_letter, destroy, events, export, graph, init, man, plan, publish, schedule, schema,
-        source,
-        status, validate, work,
+        source, status, validate, work,
     },
 };
 

@@ -9,7 +9,7 @@ use super::{
     section::{Name, Named, Rules, Section, Timer},
     table::{
         Absent::{Depends, Required, Value},
-        Level, Short, not_built,
+        Level, Short,
     },
 };
 use crate::domain::{

@@ -1,7 +1,7 @@
 //! Prints the JSON Schema of the file from the same tables that the reader uses.
 //!
 //! The schema accepts every file that the reader accepts. It also accepts some that the reader refuses, because JSON Schema
-//! cannot compare keys or durations. Keys of a later version are left out.
+//! cannot compare keys or durations.
 
 use serde_json::{Map, Value, json};
 
@@ -44,10 +44,9 @@ pub fn schema() -> Value {
 
 /// The schema of a map that takes the keys of this level and no others.
 fn object(level: &Level, types: &[&str]) -> Value {
-    let built = || level.keys.iter().filter(|key| !matches!(key.kind, Kind::NotBuilt));
-    let properties: Map<String, Value> = built().map(|key| (key.name.to_owned(), property(key))).collect();
-    let required: Vec<&str> =
-        built().filter(|key| matches!(key.absent, Absent::Required)).map(|key| key.name).collect();
+    let properties: Map<String, Value> = level.keys.iter().map(|key| (key.name.to_owned(), property(key))).collect();
+    let required = level.keys.iter().filter(|key| matches!(key.absent, Absent::Required));
+    let required: Vec<&str> = required.map(|key| key.name).collect();
     let mut object = json!({ "type": types, "properties": properties, "additionalProperties": false });
     if let [one] = types {
         object["type"] = (*one).into();
@@ -143,7 +142,6 @@ fn value(kind: &Kind) -> Value {
             "propertyNames": word(),
             "additionalProperties": object(level, &["object"]),
         }),
-        Kind::Cron => json!({ "type": "string", "minLength": 1 }),
         Kind::ReferenceText => json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
         Kind::Json => json!({}),
         Kind::Rules(level) => json!({ "type": "array", "items": object(level, &["object"]), "minItems": 1 }),
@@ -159,8 +157,7 @@ fn value(kind: &Kind) -> Value {
         Kind::Pointer => pointer(),
         Kind::Reference => json!({ "anyOf": [pointer(), constant_reference()] }),
         Kind::Object => object_name(),
-        Kind::Zone => json!({ "type": "string", "minLength": 1 }),
-        Kind::NotBuilt => json!(false),
+        Kind::Cron | Kind::Zone => json!({ "type": "string", "minLength": 1 }),
     }
 }
 

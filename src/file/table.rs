@@ -88,8 +88,6 @@ pub(super) enum Kind {
     Object,
     /// The name of a time zone.
     Zone,
-    /// A key of a later version, which is refused.
-    NotBuilt,
 }
 
 /// A short form: one word in place of a map, with the values that it means.
@@ -97,9 +95,4 @@ pub(super) enum Kind {
 pub(super) struct Short {
     pub(super) word: &'static str,
     pub(super) means: &'static [(&'static str, &'static str)],
-}
-
-/// Returns the row of a key of a later version.
-pub(super) const fn not_built(name: &'static str, about: &'static str) -> Key {
-    Key { name, kind: Kind::NotBuilt, absent: Absent::Depends("not built yet"), about }
 }

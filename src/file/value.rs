@@ -31,10 +31,6 @@ impl Reader<'_> {
                 self.refuse(&word.span, message, help);
                 continue;
             };
-            if matches!(key.kind, Kind::NotBuilt) {
-                self.refuse(&word.span, format!("`{}` is not built yet", key.name), format!("remove `{}`", key.name));
-                continue;
-            }
             let item = read(self, key, node, &word.span);
             let span = if node.span.is_empty() { word.span.clone() } else { node.span.clone() };
             section.entries.insert(key.name, Entry { item, span, origin: self.origin });
@@ -96,7 +92,7 @@ fn resembling(level: &Level, text: &str) -> Option<&'static str> {
 
 /// Returns the keys that a file may have at this level.
 fn key_names(level: &Level) -> impl Iterator<Item = &'static str> {
-    level.keys.iter().filter(|key| !matches!(key.kind, Kind::NotBuilt)).map(|key| key.name)
+    level.keys.iter().map(|key| key.name)
 }
 
 fn known(level: &Level) -> String {
@@ -110,8 +106,9 @@ pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<u
         (Kind::Short(level, forms), _) => return short(reader, key, level, forms, node, at),
         (Kind::Types(level), Value::Null) => Ok(types(reader, level, &[], at)),
         (Kind::Types(level), Value::Map(entries)) => Ok(types(reader, level, entries, at)),
-        (Kind::Sources(level), Value::Map(entries)) => Ok(Item::Types(named(reader, level, entries))),
-        (Kind::Schedules(level), Value::Map(entries)) => Ok(Item::Types(named(reader, level, entries))),
+        (Kind::Schedules(level) | Kind::Sources(level), Value::Map(entries)) => {
+            Ok(Item::Types(named(reader, level, entries)))
+        }
         (Kind::Json, _) => schedules::payload(reader, node).map(Item::Json),
         (Kind::Schedules(_) | Kind::Sources(_), Value::Null) => Ok(Item::Types(Vec::new())),
         (Kind::Rules(_), Value::List(list)) => {
@@ -196,9 +193,8 @@ fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
     let shown = quote(reader.source(node));
     let takes = match key.kind {
         Kind::Version | Kind::Whole(..) => "a whole number",
-        Kind::Word | Kind::Prefix => "a text",
+        Kind::Word | Kind::Prefix | Kind::ReferenceText => "a text",
         Kind::Cron => "a cron expression in quotes",
-        Kind::ReferenceText => "a text",
         Kind::Json => "any value",
         Kind::Object => "the name of a queue",
         Kind::Pointer | Kind::Reference => "a JSON Pointer",
@@ -218,8 +214,7 @@ fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
         | Kind::Types(_)
         | Kind::Schedules(_)
         | Kind::Sources(_)
-        | Kind::Conditions
-        | Kind::NotBuilt => "a map",
+        | Kind::Conditions => "a map",
     };
     let help = match (&key.kind, &node.value) {
         (Kind::Version, Value::Whole(_)) => {

@@ -52,7 +52,7 @@ impl Common {
                 tracing::warn!(schedule = %name, "event of a schedule was lost or is late; published again, due at {}", time(arm.due));
             }
             Err(error) => {
-                tracing::warn!(%error, schedule = %name, "schedule not healed; trying again in {}s", LOOK.as_secs())
+                tracing::warn!(%error, schedule = %name, "schedule not healed; trying again in {}s", LOOK.as_secs());
             }
         }
     }

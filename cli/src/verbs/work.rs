@@ -50,8 +50,8 @@ With --exec the payload is the program's standard input; EVENT_ID, EVENT_TYPE,
 EVENT_REFERENCE, EVENT_NBF, EVENT_ATTEMPTS, EVENT_REASON, EVENT_VERSION,
 EVENT_FENCE, EVENT_CREATED_AT, EVENT_CONTENT_TYPE, EVENT_CORRELATION_ID,
 EVENT_SCHEDULE, EVENT_SLOT and EVENT_TRACEPARENT are in its environment (absent
-fields are unset). The URLs of broker and Redis are removed from it, because they
-may hold passwords; --pass-urls keeps them.
+fields are unset). The URLs of broker and Redis are removed from it, because
+they may hold passwords; --pass-urls keeps them.
 
 Exit status 0 is done, 65 dead-letter, anything else a retry with the last line
 of standard error as the reason. With 0 the last line of standard output may be

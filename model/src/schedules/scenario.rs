@@ -46,6 +46,7 @@ pub(crate) struct Scenario {
 
 /// The protocol, or a mutant of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "the tests explore the mutants"))]
 pub(crate) enum Protocol {
     Ours,
     /// A worker arms the next event also for an event from which the chain does not go on.

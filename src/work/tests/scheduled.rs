@@ -180,7 +180,7 @@ async fn an_event_meets_a_run_that_has_not_ended(#[case] name: &str, #[case] pub
     let world = scheduled();
     let armed = arm(&world, name, NOON).await;
     let before = definition(&world, name).link(NOON - HOUR);
-    let later = Noon.now() + Duration::from_secs(60);
+    let later = Noon.now() + Duration::from_mins(1);
     write(&world, name, &armed.started(&before, Noon.now(), later)).await;
     let stop = CancellationToken::new();
     let told = stop.clone();

@@ -29,7 +29,7 @@ pub(super) struct PauseArgs {
 /// Resume a paused schedule
 #[derive(clap::Args)]
 #[command(after_long_help = "\
-Example:
+Examples:
   topology schedule resume nightly-import
 
 The next event is that of the next instant. `topology schedule backfill` runs
@@ -43,7 +43,7 @@ pub(super) struct ResumeArgs {
 /// Run an event of a schedule now, beside those that are due at its instants
 #[derive(clap::Args)]
 #[command(after_long_help = "\
-Example:
+Examples:
   topology schedule run-now nightly-import
 
 The event runs also while the schedule is paused, and moves no other event.")]

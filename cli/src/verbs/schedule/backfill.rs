@@ -21,8 +21,8 @@ Examples:
   topology schedule backfill nightly-import --from \"7d ago\" --to now --yes
 
 Without --yes the instants are only listed. Each event has the id that the
-schedule gives it, so an event that has run within `dedup-retention` does not run
-again. The events run now, side by side as far as their type allows it.")]
+schedule gives it, so an event that has run within `dedup-retention` does not
+run again. The events run now, side by side as far as their type allows it.")]
 pub(super) struct Args {
     /// The schedule
     #[arg(value_name = "SCHEDULE")]
@@ -90,15 +90,16 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
             output.json(&Answer { schedule: args.name.clone(), dry_run: !args.yes, instants, more })?;
             return Ok(Exit::Done);
         }
-        let lines: String = instants.iter().map(|instant| format!("{}@{instant}\n", args.name)).collect();
-        output.print(&lines)?;
+        let lines: Vec<String> = instants.iter().map(|instant| format!("{}@{instant}\n", args.name)).collect();
+        output.print(&lines.concat())?;
         let events = match instants.len() {
             1 => "1 event".to_owned(),
             count => format!("{count} events"),
         };
-        output.note(&match args.yes {
-            true => format!("{events} published."),
-            false => format!("{events}. A dry run: nothing was published. --yes publishes them."),
+        output.note(&if args.yes {
+            format!("{events} published.")
+        } else {
+            format!("{events}. A dry run: nothing was published. --yes publishes them.")
         });
         if more {
             output.note(&format!("More instants follow. --limit N shows more than {limit}."));

@@ -23,7 +23,7 @@ use crate::{
 #[command(after_long_help = "\
 Examples:
   topology schedule list
-  topology schedule list -o json | jq '.schedules[] | select(.state == \"paused\")'
+  topology schedule list -o ndjson | jq -r 'select(.state == \"paused\").name'
 
 The next three instants are shown in the time zone of the schedule and in UTC.")]
 pub(super) struct Args {}

@@ -22,7 +22,7 @@ Examples:
   topology schedule pause nightly-import --reason \"the bank is closed\"
   topology schedule resume nightly-import
   topology schedule run-now nightly-import
-  topology schedule backfill nightly-import --from 2026-06-01T00:00:00Z --to now
+  topology schedule backfill nightly-import --from \"7d ago\"
 
 `topology apply` arms the schedules of the file. Redis has their state.")]
 pub(crate) struct Args {

@@ -61,5 +61,6 @@ fn screen(view: &ScheduleView) -> String {
         lines.extend(last.ended.map(|at| ("  ended", when(at, &zone))));
         lines.extend(last.outcome.clone().map(|outcome| ("  outcome", outcome)));
     }
-    lines.iter().map(|(head, text)| format!("{head:<10} {text}\n")).collect()
+    let lines: Vec<String> = lines.iter().map(|(head, text)| format!("{head:<10} {text}\n")).collect();
+    lines.concat()
 }

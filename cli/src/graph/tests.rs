@@ -47,6 +47,25 @@ fn each_format_draws_the_golden_picture(#[case] extension: &str, #[case] draw: f
     golden(&format!("tests/graph/many.{extension}"), &draw(&Picture::new(&many())));
 }
 
+const SOURCES: &str = "\
+version: 1
+name: billing
+hatcheries: [5s, 1m]
+types: { hr-import: { coalesce: latest }, mail: {} }
+sources:
+  hr: { declare: on, events: [ { when: { /kind: change }, type: hr-import }, { type: mail } ] }
+  webhooks: { queue: github, events: [ { type: mail } ] }
+";
+
+#[rstest]
+#[case("txt", text)]
+#[case("mmd", mermaid)]
+#[case("dot", dot)]
+#[case("svg", svg)]
+fn sources_are_drawn(#[case] extension: &str, #[case] draw: fn(&Picture) -> String) {
+    golden(&format!("tests/graph/sources.{extension}"), &draw(&Picture::new(&topology(SOURCES))));
+}
+
 #[test]
 fn the_readme_shows_the_shipped_example() {
     golden("docs/topology.svg", &svg(&Picture::new(&topology(BILLING))));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::picture::{ASIDE, Lane, Picture, longest, shortened};
+use super::picture::{ASIDE, Lane, Picture, SourceQueue, longest, shortened};
 
 const WIDTH: usize = 80;
 /// The longest name that has its description beside it.
@@ -46,7 +46,7 @@ pub(crate) fn text(picture: &Picture) -> String {
     out
 }
 
-fn trees(picture: &Picture) -> [Tree; 3] {
+fn trees(picture: &Picture) -> Vec<Tree> {
     let mut timers = vec![leaf("now", "at once")];
     for timer in &picture.timers {
         timers.push(leaf(&format!("hatchery.{}", timer.ttl), &timer.purposes.join(", ")));
@@ -59,7 +59,7 @@ fn trees(picture: &Picture) -> [Tree; 3] {
         ladder.levels()
     );
     timers.push(leaf(&format!("ladder.{ladder}"), &about));
-    [
+    let main = [
         Tree {
             name: "scheduler".to_owned(),
             about: "takes every published event; leads to processor".to_owned(),
@@ -71,7 +71,17 @@ fn trees(picture: &Picture) -> [Tree; 3] {
             below: picture.lanes.iter().map(lane).collect(),
         },
         leaf("unrouted", "alternate exchange: messages without a binding"),
-    ]
+    ];
+    picture.sources.iter().map(source).chain(main).collect()
+}
+
+fn source(source: &SourceQueue) -> Tree {
+    let name = source.word.trim_start_matches("source-");
+    let below = vec![
+        leaf("workers", &format!("topology work --source {name}; they publish to scheduler")),
+        leaf(&format!("dead-letter.{}", source.word), "messages that become no event, for people"),
+    ];
+    Tree { name: source.queue.clone(), about: source.about.clone(), below }
 }
 
 fn lane(lane: &Lane) -> Tree {

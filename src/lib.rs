@@ -71,6 +71,7 @@
 //! | read the file | [`read_file`] |
 //! | connect | [`Hatchery::builder`] |
 //! | publish | [`Hatchery::publisher`], [`NewEvent`], [`EventKind`] |
+//! | make events of foreign messages | [`Worker::source`] |
 //! | handle events | [`Hatchery::worker`], [`Worker`], [`Outcome`], [`IntoOutcome`], [`shutdown_signal`] |
 //! | test handlers, retries and coalescing without a server | the module `testing`, of the feature with this name |
 //! | look for events that wait, cancel them, give them another time | [`Hatchery::events`], [`Filter`], [`EventSelector`] |

@@ -217,7 +217,7 @@ pub fn consumed_source(queue: &str) -> Option<&str> {
 #[must_use]
 pub fn source_of_dead_letters(queue: &str) -> Option<&str> {
     let (_, rest) = queue.split_once('.')?;
-    rest.strip_prefix("dead-letter.")?.strip_prefix(super::source::PREFIX)
+    rest.strip_prefix("dead-letter.")?.strip_prefix(SOURCE)
 }
 
 /// Returns the type of a queue that workers consume, of any owner.
@@ -288,10 +288,14 @@ pub fn dead_letter_key(event_type: &Word) -> String {
     format!("{event_type}.dead-letter")
 }
 
+/// The beginning of the word that stands for a source where a type stands otherwise: `source-hr`. No type may have such a
+/// name beside the source.
+pub const SOURCE: &str = "source-";
+
 /// Returns the word that stands for a source where a type stands otherwise: `source-hr`.
 #[must_use]
 pub fn source_word(source: &Word) -> String {
-    format!("{}{source}", super::source::PREFIX)
+    format!("{}{source}", SOURCE)
 }
 
 /// Returns the routing key of a message of a source that became no event.

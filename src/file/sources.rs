@@ -12,6 +12,7 @@ use super::{
     yaml::{Node, Value, describe},
 };
 use crate::domain::{
+    names,
     source::{Condition, Constant, Intake, Pointer, ReferenceFrom, Rule, SourceSpec},
     words::{Reference, Word, nearest},
 };
@@ -144,7 +145,7 @@ pub(super) fn check(reader: &mut Reader<'_>, top: &Section) {
             let message = format!("the name of a source has at most {LONGEST_NAME} characters");
             reader.refuse(&named.span, message, "write a shorter name");
         }
-        let word = format!("{}{}", crate::domain::source::PREFIX, named.name);
+        let word = format!("{}{}", names::SOURCE, named.name);
         if types.contains(&word.as_str()) {
             let message =
                 format!("there is a type {}, and its dead letters would be those of this source", quote(&word));

@@ -6,30 +6,21 @@
 //! overtakes the message that failed.
 
 mod carry;
+mod shared;
 
 use std::{collections::VecDeque, sync::Arc};
 
 use backon::{BackoffBuilder as _, Retryable as _};
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 
-use self::carry::Failed;
-use super::{builder::WorkError, common::Common, counters::SourceCounters, readiness::TypeReadiness};
+use self::shared::Failed;
+pub(super) use self::shared::Source;
+use super::builder::WorkError;
 use crate::{
-    domain::{source::SourceSpec, ttl::roughly, words::Word},
+    domain::ttl::roughly,
     outage::backoff,
     ports::{BrokerError, Deliveries, Delivery, Order},
-    publish::publisher::Publisher,
 };
-
-/// One source in a worker.
-pub(super) struct Source {
-    pub(super) common: Arc<Common>,
-    pub(super) name: Word,
-    pub(super) spec: SourceSpec,
-    pub(super) publisher: Publisher,
-    pub(super) counters: SourceCounters,
-    pub(super) readiness: TypeReadiness,
-}
 
 /// How a consumer has ended.
 struct Ended {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::picture::{ASIDE, Lane, Picture};
+use super::picture::{ASIDE, Lane, Picture, SourceQueue};
 
 /// The group of all timers behind the scheduler.
 pub(super) const HATCHERIES: &str = "hatcheries";
@@ -95,6 +95,9 @@ impl From<&Picture> for Drawing {
         for (n, lane) in picture.lanes.iter().enumerate() {
             drawing.lane(n, lane);
         }
+        for (n, source) in picture.sources.iter().enumerate() {
+            drawing.source(n, source);
+        }
         drawing.node("retry", Kind::Exchange, "retry", &[], None);
         if picture.lanes.iter().any(|lane| lane.puts_aside) {
             drawing.node("aside", Kind::Exchange, "aside", &[], None);
@@ -172,6 +175,20 @@ impl Drawing {
         }
         self.edge(&id("workers"), "dead_letter", "given up");
         self.edge("dead_letter", &id("dead"), &format!("{label}.#"));
+    }
+
+    fn source(&mut self, n: usize, source: &SourceQueue) {
+        let group = format!("source_{n}");
+        let id = |of: &str| format!("{of}_{group}");
+        self.group(&group, &source.word);
+        let mut node = |of: &str, kind, name: &str, about: &[&str]| self.node(&id(of), kind, name, about, Some(&group));
+        node("queue", Kind::Queue, &source.queue, &[&source.about]);
+        node("workers", Kind::Program, "workers", &[]);
+        node("dead", Kind::Queue, &format!("dead-letter.{}", source.word), &[]);
+        self.edge(&id("queue"), &id("workers"), "");
+        self.edge(&id("workers"), "scheduler", "events");
+        self.edge(&id("workers"), "dead_letter", "no event");
+        self.edge("dead_letter", &id("dead"), &format!("{}.#", source.word));
     }
 
     fn group(&mut self, id: &str, title: &str) {

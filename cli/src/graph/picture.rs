@@ -5,9 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use hatchery::internals::{
     compile::{BUSY, hatcheries},
     delay::Ladder,
+    names::{self, Names},
+    source::SourceSpec,
     spec::{Coalesce, Delayed, Immediate, OnFailure, Retry, Topology, TypeSpec},
     ttl::Ttl,
-    words::EventType,
+    words::{EventType, Word},
 };
 
 /// Describes the messages of an aside queue.
@@ -24,6 +26,7 @@ pub(crate) struct Picture {
     pub(super) timers: Vec<Timer>,
     pub(super) ladder: Ladder,
     pub(super) lanes: Vec<Lane>,
+    pub(super) sources: Vec<SourceQueue>,
     /// The number of types of the topology.
     pub(super) types: usize,
     /// The number of types that are in no lane.
@@ -36,6 +39,34 @@ pub(super) struct Timer {
     pub(super) ttl: Ttl,
     /// Why the topology has it; at least one reason.
     pub(super) purposes: Vec<String>,
+}
+
+/// A queue of foreign messages that become events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SourceQueue {
+    /// The source as a word, `source-hr`.
+    pub(super) word: String,
+    /// The queue: of this topology without the topology's name, of somebody else as it is.
+    pub(super) queue: String,
+    pub(super) is_declared: bool,
+    /// What becomes of the messages, in one line.
+    pub(super) about: String,
+}
+
+impl SourceQueue {
+    fn new(names: &Names, name: &Word, spec: &SourceSpec) -> Self {
+        let queue = spec.queue(names, name);
+        let types: BTreeSet<&str> = spec.rules.iter().map(|rule| rule.event_type.as_str()).collect();
+        let types = types.into_iter().collect::<Vec<_>>().join(", ");
+        let whose = if spec.is_declared() { "" } else { "of somebody else; " };
+        let order = if spec.keeps_order() { ", in order" } else { "" };
+        Self {
+            word: names::source_word(name),
+            queue: queue.strip_prefix(&format!("{}.", names.owner())).unwrap_or(&queue).to_owned(),
+            is_declared: spec.is_declared(),
+            about: format!("{whose}messages that become events of {types}{order}"),
+        }
+    }
 }
 
 /// A type, or several that differ only in their names.
@@ -75,12 +106,15 @@ impl Picture {
     }
 
     fn with(topology: &Topology, lanes: Vec<Lane>, left_out: usize) -> Self {
+        let names = Names::new(topology.name.clone());
+        let sources = topology.sources.iter().map(|(name, spec)| SourceQueue::new(&names, name, spec));
         let timers = hatcheries(topology).into_iter().map(|ttl| Timer { ttl, purposes: purposes(topology, ttl) });
         Self {
             name: topology.name.to_string(),
             timers: timers.collect(),
             ladder: topology.ladder,
             lanes,
+            sources: sources.collect(),
             types: topology.types.len(),
             left_out,
         }
@@ -90,7 +124,9 @@ impl Picture {
     pub(super) fn summary(&self) -> String {
         let levels = count(self.ladder.levels().into(), "level", "levels");
         let types = count(self.types, "type", "types");
-        format!("{types}, {}, a ladder of {levels}", count(self.timers.len(), "hatchery", "hatcheries"))
+        let sources = self.sources.len();
+        let sources = if sources == 0 { String::new() } else { format!(", {}", count(sources, "source", "sources")) };
+        format!("{types}, {}, a ladder of {levels}{sources}", count(self.timers.len(), "hatchery", "hatcheries"))
     }
 
     /// Returns a line about the types that are not drawn, if there are any.

@@ -46,6 +46,25 @@ fn each_format_draws_the_golden_picture(#[case] extension: &str, #[case] draw: f
     golden(&format!("tests/graph/many.{extension}"), &draw(&Picture::new(&many())));
 }
 
+const SOURCES: &str = "\
+version: 1
+name: billing
+hatcheries: [5s, 1m]
+types: { hr-import: { coalesce: latest }, mail: {} }
+sources:
+  hr: { declare: on, events: [ { when: { /kind: change }, type: hr-import }, { type: mail } ] }
+  webhooks: { queue: github, events: [ { type: mail } ] }
+";
+
+#[rstest]
+#[case("txt", text)]
+#[case("mmd", mermaid)]
+#[case("dot", dot)]
+#[case("svg", svg)]
+fn sources_are_drawn(#[case] extension: &str, #[case] draw: fn(&Picture) -> String) {
+    golden(&format!("tests/graph/sources.{extension}"), &draw(&Picture::new(&topology(SOURCES))));
+}
+
 #[test]
 fn a_tree_is_as_it_was_drawn() {
     screens("graph/billing", |columns| text(&Picture::new(&topology(BILLING)), columns));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::picture::{ASIDE, Lane, Picture, longest, shortened};
+use super::picture::{ASIDE, Lane, Picture, SourceQueue, longest, shortened};
 
 /// The longest name that has its description beside it.
 const WIDEST_NAME: usize = 40;
@@ -45,7 +45,7 @@ pub(crate) fn text(picture: &Picture, columns: usize) -> String {
     out
 }
 
-fn trees(picture: &Picture) -> [Tree; 3] {
+fn trees(picture: &Picture) -> Vec<Tree> {
     let mut timers = vec![leaf("now", "at once")];
     for timer in &picture.timers {
         timers.push(leaf(&format!("hatchery.{}", timer.ttl), &timer.purposes.join(", ")));
@@ -58,7 +58,7 @@ fn trees(picture: &Picture) -> [Tree; 3] {
         ladder.levels()
     );
     timers.push(leaf(&format!("ladder.{ladder}"), &about));
-    [
+    let main = [
         Tree {
             name: "scheduler".to_owned(),
             about: "takes every published event; leads to processor".to_owned(),
@@ -70,7 +70,17 @@ fn trees(picture: &Picture) -> [Tree; 3] {
             below: picture.lanes.iter().map(lane).collect(),
         },
         leaf("unrouted", "alternate exchange: messages without a binding"),
-    ]
+    ];
+    picture.sources.iter().map(source).chain(main).collect()
+}
+
+fn source(source: &SourceQueue) -> Tree {
+    let name = source.word.trim_start_matches("source-");
+    let below = vec![
+        leaf("workers", &format!("topology work --source {name}; they publish to scheduler")),
+        leaf(&format!("dead-letter.{}", source.word), "messages that become no event, for people"),
+    ];
+    Tree { name: source.queue.clone(), about: source.about.clone(), below }
 }
 
 fn lane(lane: &Lane) -> Tree {

@@ -11,8 +11,7 @@ const WEBHOOKS: [&str; 3] = [include_str!("issue.json"), include_str!("subscript
 /// The rules for these messages, which make events of this type.
 pub(super) fn rules(event_type: &str) -> String {
     format!(
-        "\
-      - {{ when: {{ /action: [opened, edited, closed] }}, type: {event_type}, reference: /issue/number }}
+        "      - {{ when: {{ /action: [opened, edited, closed] }}, type: {event_type}, reference: /issue/number }}
       - when: {{ /type: customer.subscription.updated }}
         type: {event_type}
         reference: /data/object/customer

@@ -282,3 +282,24 @@ fn table(
     table.tell(&["messages a second, kills included", &format!("{:.0}", messages / taken.as_secs_f64()), ""]);
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_valid_and_maps_what_it_should() {
+        let file = hatchery::file::read(&topology(), "topology.yaml").unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::new(file.name.clone());
+        let (name, spec) = file.sources.get_key_value("theirs").expect("the source");
+        for number in 0..1_000 {
+            let message = hatchery::internals::wire::Incoming {
+                routing_key: String::new(),
+                properties: hatchery::internals::wire::Properties::default(),
+                body: body(number).into_bytes().into(),
+            };
+            let mapped = hatchery::internals::source::map(&names, (name, spec), file.max_payload, &message);
+            assert_eq!(mapped.map(|events| events.len()).ok(), is_mappable(number).then_some(1), "{number}");
+        }
+    }
+}

@@ -19,10 +19,6 @@ use super::{
     words::{EventType, Reference, Word},
 };
 
-/// The first word of a source in the names of its dead-letter queue and of the routing key that leads there:
-/// `source-hr`. No type may have such a name.
-pub const PREFIX: &str = "source-";
-
 /// The settings of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceSpec {

@@ -6,7 +6,7 @@ use fail::fail_point;
 use futures_util::future::{BoxFuture, try_join_all};
 use uuid::Uuid;
 
-use super::Source;
+use super::shared::{Failed, Source};
 use crate::{
     domain::{
         names,
@@ -21,9 +21,6 @@ use crate::{
         publisher,
     },
 };
-
-/// A message is not acknowledged, because what it becomes was not confirmed.
-pub(super) struct Failed(pub(super) PublishError);
 
 /// What becomes of a message whose events were not all published.
 enum Unpublished {

@@ -133,6 +133,7 @@ impl Sheet<'_> {
         let who = Rect { x: MARGIN, y: scheduler.middle() - 22.0, width: publishers, height: 44.0 };
         self.canvas.node(who, Kind::Program, "publishers", &[], "publishers");
         self.canvas.arrow(&[(who.right(), who.middle()), (x - 2.0, who.middle())], "way");
+        self.sources(who, scheduler);
         for (y, key, timer) in arrows {
             self.canvas.text(scheduler.right() + 8.0, y - 5.0, "key", "start", &key);
             let end = if timer.is_some() { timer_x } else { self.processor };
@@ -142,6 +143,22 @@ impl Sheet<'_> {
             }
         }
         Left { scheduler, timers_bottom: bottom }
+    }
+
+    /// Draws the queues of sources below the publishers, as many as there is room for beside the scheduler.
+    fn sources(&mut self, publishers: Rect, scheduler: Rect) {
+        let mut y = publishers.bottom() + GAP;
+        for source in &self.picture.sources {
+            let queue = Rect { y, height: 30.0, ..publishers };
+            if queue.bottom() > scheduler.bottom() {
+                break;
+            }
+            let name = if source.is_declared { self.full(&source.queue) } else { source.queue.clone() };
+            let tip = format!("queue {name}: {}; dead-letter.{} has the others", source.about, source.word);
+            self.canvas.node(queue, Kind::Queue, &source.queue, &[], &tip);
+            self.canvas.arrow(&[(queue.right(), queue.middle()), (scheduler.x - 2.0, queue.middle())], "way");
+            y = queue.bottom() + GAP;
+        }
     }
 
     /// Draws a row for each type, and below them the zones for retries, aside queues and dead letters. Returns the

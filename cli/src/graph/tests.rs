@@ -57,7 +57,7 @@ sources:
 ";
 
 #[rstest]
-#[case("txt", text)]
+#[case("txt", |picture: &Picture| text(picture, 80))]
 #[case("mmd", mermaid)]
 #[case("dot", dot)]
 #[case("svg", svg)]

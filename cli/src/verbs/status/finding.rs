@@ -167,6 +167,30 @@ pub(crate) enum Finding {
         /// The cause.
         why: String,
     },
+    /// Schedules whose next event is late.
+    ScheduleLate {
+        /// The schedules.
+        schedules: Vec<String>,
+        /// Since when the event of the first one is due.
+        #[serde(serialize_with = "in_millis")]
+        #[schemars(with = "String")]
+        due: Timestamp,
+        /// For how long it is due, in words.
+        #[serde(skip)]
+        ago: String,
+    },
+    /// Schedules that are not armed as the file says.
+    ScheduleNotApplied {
+        /// The schedules.
+        schedules: Vec<String>,
+    },
+    /// Schedules that somebody, or a failure, has paused.
+    SchedulePaused {
+        /// The schedules.
+        schedules: Vec<String>,
+        /// Why the first of them is paused.
+        why: String,
+    },
     /// The broker's objects are not as the file says.
     Drift {
         /// Objects that are missing.
@@ -201,11 +225,14 @@ impl Finding {
             | Self::NotAcknowledging { .. }
             | Self::HandlerUnavailable { .. }
             | Self::Overdue { .. }
+            | Self::ScheduleLate { .. }
             | Self::RedisAway { .. }
             | Self::RedisTaken { .. } => Severity::Stuck,
             Self::RedisEmptied { .. }
             | Self::RedisEvicts { .. }
             | Self::ManagementAway { .. }
+            | Self::ScheduleNotApplied { .. }
+            | Self::SchedulePaused { .. }
             | Self::Drift { .. }
             | Self::DeadLetters { .. } => Severity::Look,
         }
@@ -230,6 +257,9 @@ impl Finding {
             Self::RedisEmptied { .. } => "redis-emptied",
             Self::RedisEvicts { .. } => "redis-evicts",
             Self::ManagementAway { .. } => "management-away",
+            Self::ScheduleLate { .. } => "schedule-late",
+            Self::ScheduleNotApplied { .. } => "schedule-not-applied",
+            Self::SchedulePaused { .. } => "schedule-paused",
             Self::Drift { .. } => "drift",
             Self::DeadLetters { .. } => "dead-letters",
         }

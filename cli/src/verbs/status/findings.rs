@@ -1,14 +1,16 @@
 //! Finds what is wrong in what was seen. Pure: the same observation has the same findings.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use hatchery::{
     Topology,
     internals::{
         compile::Desired,
         names::{self, Names},
+        schedule::{definition::Definition, state::State as ScheduleState},
     },
 };
+use jiff::Timestamp;
 
 use super::{
     finding::{Finding, Letters, Queue, Severity},
@@ -44,12 +46,63 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(silent);
     findings.extend(stuck);
     findings.extend(overdue);
+    findings.extend(schedules_late(topology, seen));
     findings.extend(redis(topology, seen));
     findings.extend(partial);
     findings.extend(blind(seen));
+    findings.extend(schedules_not_applied(topology, seen));
+    findings.extend(schedules_paused(topology, seen));
     findings.extend(drift(desired, seen).filter(|_| is_applied));
     findings.extend(dead_letters(topology, seen));
     findings
+}
+
+/// How long the next event of a schedule may be late. The workers find a lost one within two minutes.
+const LATE: Duration = Duration::from_mins(3);
+
+/// Finds schedules whose next event is late, although no run of them is under way.
+fn schedules_late(topology: &Topology, seen: &Observation) -> Option<Finding> {
+    let late = |(definition, state): (&Definition, &ScheduleState)| {
+        let armed = state.armed.filter(|_| state.paused.is_none() && state.digest == definition.digest())?;
+        let runs = state.run.as_ref().is_some_and(|run| run.ended.is_none() && run.until > seen.at.as_millisecond());
+        let due = Timestamp::from_millisecond(armed.arm.due).ok()?;
+        (!runs && due + LATE < seen.at).then(|| (due, definition.name.to_string()))
+    };
+    let mut late: Vec<_> = armed(topology, seen).filter_map(late).collect();
+    late.sort();
+    let due = late.first()?.0;
+    let schedules = late.into_iter().map(|(_, name)| name).collect();
+    Some(Finding::ScheduleLate { schedules, due, ago: relative(seen.at, due, 1) })
+}
+
+/// Finds schedules that are not armed as the file says.
+fn schedules_not_applied(topology: &Topology, seen: &Observation) -> Option<Finding> {
+    let states = seen.schedules.as_ref()?;
+    let is_applied = |definition: &Definition| {
+        states.get(definition.name.as_str()).is_some_and(|state| state.digest == definition.digest())
+    };
+    let others = topology.schedules.values().filter(|definition| !is_applied(definition));
+    let schedules: Vec<String> = others.map(|definition| definition.name.to_string()).collect();
+    (!schedules.is_empty()).then_some(Finding::ScheduleNotApplied { schedules })
+}
+
+fn schedules_paused(topology: &Topology, seen: &Observation) -> Option<Finding> {
+    let paused = armed(topology, seen).filter_map(|(definition, state)| Some((definition, state.paused.as_ref()?)));
+    let paused: Vec<_> = paused.collect();
+    let why = paused.first()?.1.reason.clone();
+    let schedules = paused.iter().map(|(definition, _)| definition.name.to_string()).collect();
+    Some(Finding::SchedulePaused { schedules, why })
+}
+
+/// Returns the schedules of the file that Redis knows.
+fn armed<'a>(
+    topology: &'a Topology,
+    seen: &'a Observation,
+) -> impl Iterator<Item = (&'a Definition, &'a ScheduleState)> {
+    let states = seen.schedules.iter();
+    states.flat_map(|states| {
+        topology.schedules.values().filter_map(|definition| Some((definition, states.get(definition.name.as_str())?)))
+    })
 }
 
 fn alarms(seen: &Observation) -> Option<Finding> {

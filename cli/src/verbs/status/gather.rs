@@ -12,10 +12,11 @@ use hatchery::{
     internals::{
         compile::Desired,
         names::Names,
-        ports::Index as _,
+        ports::{Index as _, ScheduleStates as _},
         rabbitmq::connection::AmqpUrl,
         redis::RedisRegister,
         register::{Subject, index::Find},
+        schedule::state::State as ScheduleState,
     },
 };
 use jiff::Timestamp;
@@ -91,6 +92,7 @@ impl<'a> Sources<'a> {
         let earlier = before.len().saturating_sub(READINGS - 1);
         seen.readings = before[earlier..].iter().cloned().chain(seen.readings).collect();
         seen.redis = self.look_at_redis(&seen).await;
+        seen.schedules = self.schedules(&seen).await;
         seen.overdue = self.overdue(&seen).await;
         Ok(seen)
     }
@@ -183,6 +185,15 @@ impl<'a> Sources<'a> {
             Err(_) if !self.is_given => Redis::NotGiven,
             Err(error) => Redis::Away { why: error.to_string() },
         }
+    }
+
+    async fn schedules(&self, seen: &Observation) -> Option<BTreeMap<String, ScheduleState>> {
+        let (Some(register), Redis::There(_)) = (&self.register, &seen.redis) else { return None };
+        if self.topology.schedules.is_empty() {
+            return None;
+        }
+        let texts = register.schedules().await.ok()?.into_iter();
+        Some(texts.filter_map(|(name, text)| Some((name, ScheduleState::parse(&text)?))).collect())
     }
 
     fn registered(&self) -> impl Iterator<Item = &EventType> {

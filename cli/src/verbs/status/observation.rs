@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hatchery::{EventType, internals::register::index::TypeCounts};
+use hatchery::{
+    EventType,
+    internals::{register::index::TypeCounts, schedule::state::State as ScheduleState},
+};
 use jiff::Timestamp;
 
 use crate::{
@@ -32,6 +35,8 @@ pub(super) struct Observation {
     /// The numbers of dead letters in the last minutes, by queue.
     pub(super) letters: BTreeMap<String, Vec<Sample>>,
     pub(super) redis: Redis,
+    /// The states of the schedules, if Redis tells them.
+    pub(super) schedules: Option<BTreeMap<String, ScheduleState>>,
     /// For each type the first event that should have run long ago.
     pub(super) overdue: Vec<OverdueEvent>,
     /// Why some of the figures are not known.

@@ -14,6 +14,11 @@ impl Finding {
 
     fn raw_words(&self) -> String {
         match self {
+            Self::SourceNoConsumer { .. }
+            | Self::SourceMissing { .. }
+            | Self::ScheduleLate { .. }
+            | Self::ScheduleNotApplied { .. }
+            | Self::SchedulePaused { .. } => self.words_of_the_file(),
             Self::BrokerAlarm { alarms } => {
                 let alarms: Vec<String> =
                     alarms.iter().map(|alarm| format!("{} alarm on {}", alarm.resource, alarm.node)).collect();
@@ -45,16 +50,6 @@ impl Finding {
                 let events = queues.iter().map(|queue| queue.messages).sum();
                 let it = if queues.len() == 1 { "it has" } else { "they have" };
                 format!("{} in {}, and {it} no consumer", wait(events), names(queues))
-            }
-            Self::SourceNoConsumer { queues, .. } => {
-                let messages = queues.iter().map(|queue| queue.messages).sum();
-                let it = if queues.len() == 1 { "it has" } else { "they have" };
-                let wait = if messages == 1 { "waits" } else { "wait" };
-                format!("{} {wait} in {}, and {it} no consumer", count(messages, "message"), names(queues))
-            }
-            Self::SourceMissing { queues, source } => {
-                let is = if queues.len() == 1 { "the queue" } else { "the queues" };
-                format!("there is no {} of the source {source}: whoever owns {is} has to declare it", first(queues))
             }
             Self::NotAcknowledging { connection, program, queues, held, silent_seconds } => {
                 let program = program.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
@@ -123,6 +118,34 @@ impl Finding {
         }
     }
 
+    /// Returns what is wrong with a source or a schedule of the file.
+    fn words_of_the_file(&self) -> String {
+        match self {
+            Self::SourceNoConsumer { queues, .. } => {
+                let messages = queues.iter().map(|queue| queue.messages).sum();
+                let it = if queues.len() == 1 { "it has" } else { "they have" };
+                let wait = if messages == 1 { "waits" } else { "wait" };
+                format!("{} {wait} in {}, and {it} no consumer", count(messages, "message"), names(queues))
+            }
+            Self::SourceMissing { queues, source } => {
+                let is = if queues.len() == 1 { "the queue" } else { "the queues" };
+                format!("there is no {} of the source {source}: whoever owns {is} has to declare it", first(queues))
+            }
+            Self::ScheduleLate { schedules, ago, .. } => {
+                format!("the next event of {} was due {ago} and has not run", of_schedules(schedules))
+            }
+            Self::ScheduleNotApplied { schedules } => {
+                let is = if schedules.len() == 1 { "is" } else { "are" };
+                format!("{} {is} not armed as the file says", of_schedules(schedules))
+            }
+            Self::SchedulePaused { schedules, why } => {
+                let is = if schedules.len() == 1 { "is" } else { "are" };
+                format!("{} {is} paused: {why}", of_schedules(schedules))
+            }
+            _ => String::new(),
+        }
+    }
+
     /// Returns the command that helps, or that shows more.
     pub(super) fn command(&self) -> String {
         match self {
@@ -131,7 +154,10 @@ impl Finding {
                 let what = if *operator { "clear_operator_policy" } else { "clear_policy" };
                 format!("rabbitmqctl {what} -p {} {}", quoted(vhost), quoted(policy))
             }
-            Self::NotApplied { .. } => "topology apply".to_owned(),
+            Self::NotApplied { .. } | Self::ScheduleNotApplied { .. } => "topology apply".to_owned(),
+            Self::ScheduleLate { schedules, .. } | Self::SchedulePaused { schedules, .. } => {
+                format!("topology schedule show {}", schedules.first().map_or("SCHEDULE", String::as_str))
+            }
             Self::Wedged { .. } | Self::RedisTaken { .. } | Self::Drift { .. } => "topology plan".to_owned(),
             Self::Unrouted { .. } => "topology dead-letter list --unrouted".to_owned(),
             Self::NoConsumer { event_type, .. } => format!("topology work --type {event_type} --exec COMMAND"),
@@ -163,6 +189,12 @@ impl Finding {
             },
         }
     }
+}
+
+/// Returns the first schedule, and the number of the others.
+fn of_schedules(schedules: &[String]) -> String {
+    let word = if schedules.len() == 1 { "schedule" } else { "schedules" };
+    format!("{word} {}", first(schedules))
 }
 
 impl Letters {

@@ -1,6 +1,15 @@
 //! Which finding each observation has.
 
-use hatchery::{EventType, internals::register::index::TypeCounts};
+use std::collections::BTreeMap;
+
+use hatchery::{
+    EventType,
+    internals::{
+        register::index::TypeCounts,
+        schedule::{definition::Definition, state::State},
+    },
+};
+use jiff::{SignedDuration, Timestamp};
 use rstest::rstest;
 
 use super::{World, holder};
@@ -273,4 +282,51 @@ fn dead_letters_of_a_source_are_found() {
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!(findings[0].words(), "3 dead letters of source-hr");
     assert_eq!(findings[0].command(), "topology dead-letter list --type source-hr");
+}
+
+const SCHEDULES: &str = "\
+version: 1
+name: billing
+types: { mail: {} }
+schedules:
+  nightly: { type: mail, cron: \"0 3 * * *\" }
+  poll: { type: mail, every: 5m }
+";
+
+#[test]
+fn a_schedule_that_is_late_paused_or_not_applied_is_found() {
+    let mut world = World::of(SCHEDULES);
+    let now = world.seen.at;
+    let states = |at: Timestamp| {
+        let apply = |definition: &Definition| {
+            let (state, _) = State::applied(None, definition, at).repaired(definition, at);
+            let armed = state.armed.expect("an event").arm;
+            (definition.name.to_string(), state.armed(&definition.digest(), armed))
+        };
+        hatchery::file::read(SCHEDULES, "topology.yaml").expect("a valid file").schedules.values().map(apply).collect()
+    };
+    // Without Redis nothing is known of schedules.
+    assert_eq!(world.findings(), []);
+    world.seen.schedules = Some(states(now));
+    assert_eq!(world.findings(), []);
+
+    // Ten minutes ago `poll` was due in five minutes.
+    world.seen.schedules = Some(states(now - SignedDuration::from_mins(10)));
+    let late = Finding::ScheduleLate {
+        schedules: vec!["poll".to_owned()],
+        due: now - SignedDuration::from_mins(5),
+        ago: "5m ago".to_owned(),
+    };
+    assert_eq!(world.findings(), [late]);
+
+    let mut some: BTreeMap<String, State> = states(now);
+    some.remove("poll");
+    let paused = some.remove("nightly").expect("a state").paused(now, "closed");
+    some.insert("nightly".to_owned(), paused);
+    world.seen.schedules = Some(some);
+    let expected = [
+        Finding::ScheduleNotApplied { schedules: vec!["poll".to_owned()] },
+        Finding::SchedulePaused { schedules: vec!["nightly".to_owned()], why: "closed".to_owned() },
+    ];
+    assert_eq!(world.findings(), expected);
 }

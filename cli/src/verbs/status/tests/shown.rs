@@ -61,6 +61,11 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             ago: "3h ago".to_owned(),
             types: 2,
         },
+        Finding::ScheduleLate {
+            schedules: vec!["nightly".to_owned(), "poll".to_owned()],
+            due: Timestamp::UNIX_EPOCH,
+            ago: "10m ago".to_owned(),
+        },
         Finding::RedisAway {
             why: "Redis at redis://redis:6379/0 is away: Connection refused (os error 111)".to_owned(),
         },
@@ -70,6 +75,11 @@ pub(super) fn one_of_each() -> Vec<Finding> {
         Finding::ManagementAway {
             why: "the management API at http://rabbit:15672 is unreachable: Connection refused (os error 111)"
                 .to_owned(),
+        },
+        Finding::ScheduleNotApplied { schedules: vec!["nightly".to_owned()] },
+        Finding::SchedulePaused {
+            schedules: vec!["poll".to_owned()],
+            why: "dead-letter: the bank is closed".to_owned(),
         },
         Finding::Drift { missing: 2, changed: 1, to_migrate: 0, blocked: 1 },
         Finding::DeadLetters {

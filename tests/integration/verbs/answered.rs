@@ -42,6 +42,12 @@ const LINES: &[(i32, &str)] = &[
     (0, "dead-letter discard --save letters.ndjson --yes"),
     (0, "source test hr {}"),
     (1, "source test hr no-json"),
+    (0, "schedule list"),
+    (0, "schedule pause nightly"),
+    (0, "schedule show nightly"),
+    (0, "schedule resume nightly"),
+    (0, "schedule run-now nightly"),
+    (0, "schedule backfill nightly --from 2026-06-01T00:00:00Z --to 2026-06-03T00:00:00Z"),
     (0, "status"),
     (4, "destroy --auto-approve"),
     (0, "destroy --auto-approve --force"),
@@ -51,6 +57,7 @@ const FILE: &str = "\
 types:
   mail: { keep-payload: 4KiB, retry: { delays: [1s], max-attempts: 1 } }
   plain: { register: off }
+schedules: { nightly: { type: mail, cron: \"0 3 * * *\", timezone: Europe/Berlin } }
 sources: { hr: { declare: on, events: [ { when: { /a: null }, type: plain } ] } }
 ";
 

@@ -212,12 +212,12 @@ impl Worker {
 
     fn sources(&self) -> Result<Vec<(Word, SourceSpec)>, WorkError> {
         let known = &self.topology.sources;
-        let source = |name: &String| match known.get_key_value(name.as_str()) {
-            Some((name, spec)) => Ok((name.clone(), spec.clone())),
-            None => {
-                let nearest = nearest(name, known.keys().map(Word::as_str)).map(str::to_owned);
-                Err(WorkError::UnknownSource { name: name.clone(), nearest })
-            }
+        let source = |name: &String| {
+            let found = known.get_key_value(name.as_str()).map(|(name, spec)| (name.clone(), spec.clone()));
+            found.ok_or_else(|| WorkError::UnknownSource {
+                name: name.clone(),
+                nearest: nearest(name, known.keys().map(Word::as_str)).map(str::to_owned),
+            })
         };
         self.sources.iter().map(source).collect()
     }

@@ -127,7 +127,9 @@ impl Source {
                 }
             }
         }
-        waiting.iter().for_each(|_| self.counters.returned());
+        for _ in &waiting {
+            self.counters.returned();
+        }
         // What is left has no acknowledgement, and goes back with the channel.
         drop((carrying, waiting));
         if stop.is_cancelled() {

@@ -295,7 +295,7 @@ pub const SOURCE: &str = "source-";
 /// Returns the word that stands for a source where a type stands otherwise: `source-hr`.
 #[must_use]
 pub fn source_word(source: &Word) -> String {
-    format!("{}{source}", SOURCE)
+    format!("{SOURCE}{source}")
 }
 
 /// Returns the routing key of a message of a source that became no event.

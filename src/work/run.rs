@@ -217,9 +217,9 @@ impl Worker {
         let known = &self.topology.sources;
         let source = |name: &String| {
             let found = known.get_key_value(name.as_str()).map(|(name, spec)| (name.clone(), spec.clone()));
-            found.ok_or_else(|| {
-                let nearest = nearest(name, known.keys().map(Word::as_str)).map(str::to_owned);
-                WorkError::UnknownSource { name: name.clone(), nearest }
+            found.ok_or_else(|| WorkError::UnknownSource {
+                name: name.clone(),
+                nearest: nearest(name, known.keys().map(Word::as_str)).map(str::to_owned),
             })
         };
         self.sources.iter().map(source).collect()

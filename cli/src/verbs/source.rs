@@ -31,6 +31,8 @@ use crate::{
 
 /// The largest message that is read, in bytes: RabbitMQ's own limit.
 const LARGEST: u32 = 16 << 20;
+/// The heads of the columns.
+const HEADS: [&str; 6] = ["RULE", "TYPE", "REFERENCE", "DUE", "ID", "PAYLOAD"];
 /// The least columns of a payload.
 const LEAST: usize = 12;
 /// The spaces between two columns.
@@ -165,7 +167,7 @@ pub(crate) fn run(common: &Common, args: &Args, output: Output) -> anyhow::Resul
     let Verb::Test(args) = &args.verb;
     let topology = load::topology(common, output)?;
     let (name, spec) = source(&args.source, &topology)?;
-    let tested = test(&topology, (name, spec), message(args)?);
+    let tested = test(&topology, (name, spec), &message(args)?);
     let exit = if tested.unmappable.is_some() { Exit::Error } else { Exit::Done };
     match output.format {
         Format::Text => {
@@ -223,9 +225,9 @@ fn message(args: &TestArgs) -> anyhow::Result<Incoming> {
     Ok(Incoming { routing_key: String::new(), properties, body: Bytes::from(body) })
 }
 
-fn test(topology: &Topology, (name, spec): (&Word, &SourceSpec), message: Incoming) -> Tested {
+fn test(topology: &Topology, (name, spec): (&Word, &SourceSpec), message: &Incoming) -> Tested {
     let names = Names::new(topology.name.clone());
-    let mapped = map(&names, (name, spec), topology.max_payload, &message);
+    let mapped = map(&names, (name, spec), topology.max_payload, message);
     let (events, unmappable) = match mapped {
         Ok(events) => (events, None),
         Err(unmappable) => (Vec::new(), Some(unmappable.to_string())),
@@ -244,7 +246,6 @@ fn text(tested: &Tested, columns: usize) -> String {
         let why = if tested.unmappable.is_some() { "" } else { ": no rule matches, and the file drops it" };
         return format!("the message becomes no event{why}\n");
     }
-    const HEADS: [&str; 6] = ["RULE", "TYPE", "REFERENCE", "DUE", "ID", "PAYLOAD"];
     let rows: Vec<[String; 6]> = tested.events.iter().map(cells).collect();
     let widest =
         |place: usize| rows.iter().map(|row| row[place].width()).chain([HEADS[place].len()]).max().unwrap_or(0);
@@ -297,7 +298,7 @@ sources:
         let topology = hatchery::file::read(FILE, "topology.yaml").expect("a valid file");
         let properties = Properties { message_id: id.map(str::to_owned), ..Properties::default() };
         let message = Incoming { routing_key: String::new(), properties, body: Bytes::from_static(body.as_bytes()) };
-        test(&topology, source("hr", &topology).expect("a source"), message)
+        test(&topology, source("hr", &topology).expect("a source"), &message)
     }
 
     /// The golden screens are `tests/source/*.txt`. `UPDATE_GOLDEN=1` writes them anew.

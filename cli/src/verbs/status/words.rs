@@ -95,17 +95,7 @@ impl Finding {
             Self::ManagementAway { why } => {
                 format!("alarms, policies, wedged timers and consumers that do not acknowledge are not known: {why}")
             }
-            Self::Drift { missing, changed, to_migrate, blocked } => {
-                let parts = [
-                    (*missing, "missing"),
-                    (*changed, "changed"),
-                    (*to_migrate, "to migrate"),
-                    (*blocked, "in the way"),
-                ];
-                let parts: Vec<String> =
-                    parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
-                format!("the broker's objects are not as the file says: {}", parts.join(", "))
-            }
+            Self::Drift { missing, changed, to_migrate, blocked } => drift([*missing, *changed, *to_migrate, *blocked]),
             Self::DeadLetters { queues } => {
                 if let [one] = queues.as_slice() {
                     let letters = count(one.messages, "dead letter");
@@ -121,12 +111,7 @@ impl Finding {
     /// Returns what is wrong with a source or a schedule of the file.
     fn words_of_the_file(&self) -> String {
         match self {
-            Self::SourceNoConsumer { queues, .. } => {
-                let messages = queues.iter().map(|queue| queue.messages).sum();
-                let it = if queues.len() == 1 { "it has" } else { "they have" };
-                let wait = if messages == 1 { "waits" } else { "wait" };
-                format!("{} {wait} in {}, and {it} no consumer", count(messages, "message"), names(queues))
-            }
+            Self::SourceNoConsumer { queues, .. } => unconsumed(queues),
             Self::SourceMissing { queues, source } => {
                 let is = if queues.len() == 1 { "the queue" } else { "the queues" };
                 format!("there is no {} of the source {source}: whoever owns {is} has to declare it", first(queues))
@@ -244,6 +229,21 @@ fn count(n: u64, what: &str) -> String {
 
 fn are(n: u64, what: &str) -> String {
     format!("{} {}", count(n, what), if n == 1 { "is" } else { "are" })
+}
+
+/// Tells how many objects are missing, changed, to migrate and in the way.
+fn drift(counts: [usize; 4]) -> String {
+    let parts = counts.into_iter().zip(["missing", "changed", "to migrate", "in the way"]);
+    let parts: Vec<String> = parts.filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    format!("the broker's objects are not as the file says: {}", parts.join(", "))
+}
+
+/// Tells of queues of sources without a consumer.
+fn unconsumed(queues: &[Queue]) -> String {
+    let messages = queues.iter().map(|queue| queue.messages).sum();
+    let it = if queues.len() == 1 { "it has" } else { "they have" };
+    let wait = if messages == 1 { "waits" } else { "wait" };
+    format!("{} {wait} in {}, and {it} no consumer", count(messages, "message"), names(queues))
 }
 
 fn wait(events: u64) -> String {

@@ -1,5 +1,6 @@
 //! Publishes the event that the chain of a schedule lacks: for the first time, or because it was lost.
 
+use super::states;
 use crate::{
     domain::{
         event::Event,
@@ -64,7 +65,7 @@ impl Repairer<'_> {
     ) -> Result<Option<Repaired>, RepairError> {
         let waits = self.waits(definition).await;
         let mut wanted = None;
-        super::change(self.register, definition.name.as_str(), |state| {
+        states::change(self.register, definition.name.as_str(), |state| {
             let state = prepare(state)?;
             let (repaired, lacks) = state.clone().repaired(definition, self.clock.now());
             // A late event waits in its queue, as all others there.
@@ -76,7 +77,7 @@ impl Repairer<'_> {
         let arm = wanted.arm();
         self.publish(definition, arm).await?;
         let digest = definition.digest();
-        super::change(self.register, definition.name.as_str(), |state| Some(state?.armed(&digest, arm))).await?;
+        states::change(self.register, definition.name.as_str(), |state| Some(state?.armed(&digest, arm))).await?;
         Ok(Some(match wanted {
             Wanted::Unpublished(arm) => Repaired::Armed(arm),
             Wanted::Late(arm) => Repaired::ArmedAgain(arm),
@@ -91,7 +92,7 @@ impl Repairer<'_> {
     pub(crate) async fn send(&self, event: &Event) -> Result<(), RepairError> {
         let message = || Some(self.routes.to_scheduler(event, event.early_by(self.clock.now())));
         publisher::send(self.broker, self.outage, PUBLISH_LIMIT, message).await?;
-        super::record(self.register, self.topology, event).await?;
+        states::record(self.register, self.topology, event).await?;
         Ok(())
     }
 

@@ -5,7 +5,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Pointer, ReferenceFrom, Rule, SourceSpec, Unmatched, date};
+use super::{
+    date,
+    pointer::Pointer,
+    spec::{ReferenceFrom, Rule, SourceSpec, Unmatched},
+};
 use crate::domain::{
     message::{self, Incoming},
     names::Names,

@@ -6,7 +6,7 @@ use super::*;
 use crate::domain::{
     message::{Incoming, Properties, Value as Header},
     names::Names,
-    words::Word,
+    words::{Reference, Word},
 };
 
 const TYPES: &str = "version: 1\nname: billing\ntypes: { hr-import: {}, mail: {} }\n";

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
+    connected::with_states,
     view::{ScheduleView, when},
-    with_states,
 };
 use crate::{
     args::Common,

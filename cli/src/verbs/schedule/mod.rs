@@ -2,15 +2,15 @@
 
 mod act;
 mod backfill;
+mod connected;
 mod list;
 mod show;
 mod view;
 
 use clap::Subcommand;
-use hatchery::{Topology, internals::operate::Schedules};
 
 pub(crate) use self::{act::Answer as Acted, backfill::Answer as Backfill, list::Answer as List, view::ScheduleView};
-use crate::{args::Common, connect, exit::Exit, output::Output};
+use crate::{args::Common, exit::Exit, output::Output};
 
 /// Show the schedules, pause and resume them, and run their events now
 #[derive(clap::Args)]
@@ -49,29 +49,4 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         Verb::RunNow(args) => act::run_now(common, &args, output).await,
         Verb::Backfill(args) => backfill::run(common, &args, output).await,
     }
-}
-
-/// Calls `act` with the schedules. Fails if the broker cannot be reached or the topology was never applied.
-async fn with_schedules(
-    common: &Common,
-    topology: Topology,
-    act: impl AsyncFnOnce(&Schedules) -> anyhow::Result<Exit>,
-) -> anyhow::Result<Exit> {
-    let hatchery = connect::connect(common, topology, "topology schedule").await?;
-    let exit = match hatchery.require_topology().await {
-        Ok(()) => act(&hatchery.events().schedules()).await,
-        Err(error) => Err(error.into()),
-    };
-    hatchery.close().await;
-    exit
-}
-
-/// Calls `act` with the schedules, without a connection to the broker: Redis has their state.
-async fn with_states(
-    common: &Common,
-    topology: Topology,
-    act: impl AsyncFnOnce(&Schedules) -> anyhow::Result<Exit>,
-) -> anyhow::Result<Exit> {
-    let events = connect::builder(common, topology, "topology schedule")?.events().map_err(connect::usage)?;
-    act(&events.schedules()).await
 }

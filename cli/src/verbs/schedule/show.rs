@@ -1,8 +1,8 @@
 //! `topology schedule show`.
 
 use super::{
+    connected::with_states,
     view::{ScheduleView, when},
-    with_states,
 };
 use crate::{
     args::Common,

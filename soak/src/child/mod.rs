@@ -2,6 +2,7 @@
 //! none outlives its parent.
 
 mod feeder;
+mod scheduled;
 mod worker;
 
 use std::{
@@ -34,6 +35,8 @@ pub(crate) struct Args {
 enum Kind {
     /// Works until its standard input ends
     Worker(worker::Args),
+    /// Runs the events of schedules until its standard input ends
+    Scheduled(scheduled::Args),
     /// Publishes as fast as it can until its standard input ends
     Feeder(feeder::Args),
 }
@@ -50,6 +53,7 @@ pub(crate) async fn main(args: &Args) -> ExitCode {
     tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false).with_writer(std::io::stderr).init();
     let ended = match &args.kind {
         Kind::Worker(args) => worker::run(args, stop).await,
+        Kind::Scheduled(args) => scheduled::run(args, stop).await,
         Kind::Feeder(args) => feeder::run(args, stop).await,
     };
     match ended {

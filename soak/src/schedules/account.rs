@@ -120,8 +120,14 @@ impl Account {
     fn sequential(&mut self, runs: &[Run<'_>], period: &Period<'_>) {
         let mut last: Option<&Run<'_>> = None;
         let mut until: Option<(i64, &str)> = None;
+        let mut finished = BTreeSet::new();
         for run in runs {
             self.numbers += usize::from(run.ended.is_some());
+            // An event that was finished and not settled runs again, beside the chain. The account of such events explains it.
+            if finished.contains(&run.position) {
+                continue;
+            }
+            finished.extend(run.ended.map(|_| run.position));
             if let Some((ended, id)) = until
                 && run.mark.at < ended
                 && id != run.mark.id
@@ -144,7 +150,6 @@ impl Account {
             }
         }
         // The chain goes on only after a finished run, and a killed run has to be repeated.
-        let finished: BTreeSet<i64> = runs.iter().filter(|run| run.ended.is_some()).map(|run| run.position).collect();
         let newest = runs.iter().map(|run| run.position).max();
         let unfinished = runs.iter().filter(|run| !finished.contains(&run.position) && Some(run.position) != newest);
         let ids: BTreeSet<&String> = unfinished.map(|run| &run.mark.id).collect();
@@ -194,6 +199,8 @@ mod tests {
         };
         let good = account(kind, &marks(&[5, 6, 6, 7, 100, 101]), &[90]);
         assert_eq!((good.begun, good.gaps.len(), good.backwards.len(), good.beside.len()), (1, 0, 0, 0));
+        let again = account(kind, &marks(&[5, 6, 7, 5, 8]), &[90]);
+        assert_eq!((again.gaps.len(), again.backwards.len(), again.twice.len()), (0, 0, 1));
         let bad = account(kind, &marks(&[5, 7, 6]), &[90]);
         assert_eq!((bad.gaps.len(), bad.backwards.len()), (1, 1));
         let beside = [run(1, "s#5", 100).to_vec(), run(2, "s#6", 105).to_vec()].concat();

@@ -9,7 +9,7 @@ pub(crate) mod mark;
 pub(crate) mod plan;
 mod states;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::ensure;
 use futures_util::future::try_join_all;
@@ -23,7 +23,7 @@ use self::{
     applies::Applies,
     args::Loss,
     crew::Crew,
-    mark::{Step, place},
+    mark::{Mark, Step, place},
     plan::{Kind, Schedule},
     states::States,
 };
@@ -216,23 +216,19 @@ impl Scene<'_> {
         }
         let armed = self.states.armed().await?.len();
         let mut watched = Watched { from, until, messages, armed, runs: Vec::new(), late: Vec::new() };
-        for Schedule { name, kind, .. } in &self.schedules {
-            let mut runs = 0;
-            for mark in crew.notes.all.iter().filter(|mark| mark.step == Step::Begun) {
-                let Some((_, position)) = place(&mark.id).filter(|(of, _)| of == name) else { continue };
-                let at = match kind {
-                    Kind::Fixed { .. } => position,
-                    Kind::Sequential { .. } => mark.at / 1_000,
-                };
-                if (from..until).contains(&at) {
-                    runs += 1;
-                    if matches!(kind, Kind::Fixed { .. }) {
-                        watched.late.push(mark.at - position * 1_000);
-                    }
-                }
+        let mut runs: BTreeMap<&str, i64> = BTreeMap::new();
+        let recent = |mark: &&Mark| mark.step == Step::Begun && mark.at >= from * 1_000;
+        for mark in crew.notes.all.iter().filter(recent) {
+            let Some((schedule, position)) = place(&mark.id) else { continue };
+            let is_fixed = mark.id.contains('@');
+            let at = if is_fixed { position } else { mark.at / 1_000 };
+            if (from..until).contains(&at) {
+                *runs.entry(schedule).or_default() += 1;
+                watched.late.extend(is_fixed.then_some(mark.at - position * 1_000));
             }
-            watched.runs.push(runs);
         }
+        let count = |schedule: &Schedule| runs.get(schedule.name.as_str()).copied().unwrap_or_default();
+        watched.runs = self.schedules.iter().map(count).collect();
         Ok(watched)
     }
 

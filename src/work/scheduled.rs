@@ -120,6 +120,24 @@ impl Lane {
         self.change(link, |state| Some(state?.goes_on(link, until))).await.map(drop)
     }
 
+    /// Arms the next event of a chain that stands still at an event that was settled elsewhere. Returns how to answer the delivery of this copy.
+    pub(super) async fn pass(&self, event: &Event) -> Disposition {
+        let Some(link) = event.schedule.as_ref().filter(|link| !link.is_extra) else { return Disposition::Acknowledge };
+        match self.pass_on(event, link).await {
+            Ok(()) => Disposition::Acknowledge,
+            Err(NotSettled::Answer(disposition)) => disposition,
+            Err(NotSettled::Unavailable | NotSettled::Waits | NotSettled::Again(_)) => Disposition::GiveBack,
+        }
+    }
+
+    async fn pass_on(&self, event: &Event, link: &Link) -> Result<(), NotSettled> {
+        let Some(state) = self.restore(link).await?.filter(|state| state.stands_at(link)) else { return Ok(()) };
+        let Some(next) = self.arm_next(event, link, &state, self.common.clock.now()).await? else { return Ok(()) };
+        self.change(link, |state| Some(state?.armed(&link.digest, next))).await?;
+        tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule was settled before; its schedule goes on with the next one");
+        Ok(())
+    }
+
     /// Publishes the next event, if the chain goes on from this one.
     async fn arm_next(
         &self,

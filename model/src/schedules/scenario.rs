@@ -48,8 +48,6 @@ pub(crate) struct Scenario {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Ours,
-    /// A worker arms the next event also for an event from which the chain does not go on.
-    ArmsAlways,
     /// A worker arms the next event before it claims this one.
     ArmsUnclaimed,
     /// The state says that an event is armed before the broker has confirmed it.
@@ -62,6 +60,8 @@ pub(crate) enum Protocol {
     NumbersAnew,
     /// Nobody heals.
     HealsNever,
+    /// Nobody heals, and a worker arms nothing for an event that was settled before.
+    PassesNever,
 }
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -106,6 +106,10 @@ const FIXED: Scenario = Scenario {
 };
 
 impl Scenario {
+    pub(crate) const fn heals(&self) -> bool {
+        !matches!(self.protocol, Protocol::HealsNever | Protocol::PassesNever)
+    }
+
     /// Returns a definition by its number.
     pub(crate) fn definition(&self, number: u8) -> Definition {
         let word = |text: &str| text.parse().expect("a word");

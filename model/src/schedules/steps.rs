@@ -133,7 +133,7 @@ impl World {
     fn tick(&mut self, scenario: &Scenario) -> Option<()> {
         let can_claim = self.queue.iter().any(|copy| self.is_due(*copy) && !self.waits(scenario, *copy));
         let busy = self.workers.iter().flatten().any(|task| task.at != At::Running);
-        let healing = scenario.protocol != Protocol::HealsNever && self.is_applied() && !self.healed;
+        let healing = scenario.heals() && self.is_applied() && !self.healed;
         let applying = !matches!(self.applies[0], Repair::Done);
         if can_claim || busy || healing || applying || self.healing != Repair::Idle || self.now >= scenario.ticks {
             return None;
@@ -168,6 +168,14 @@ impl World {
             if scenario.protocol == Protocol::ArmsUnclaimed {
                 let next = self.next(scenario, copy)?;
                 self.publish(copy.definition, next);
+            }
+            let link = Self::link(scenario, copy);
+            let passes = scenario.protocol != Protocol::PassesNever;
+            if passes
+                && self.state.as_ref().is_some_and(|state| state.stands_at(&link))
+                && let Some(next) = self.next(scenario, copy)
+            {
+                self.workers[worker] = Some(Task { copy, at: At::Arming(next, End::Passed) });
             }
             return Some(());
         }
@@ -222,11 +230,13 @@ impl World {
             }
             At::Armed(arm, end) => {
                 self.arm(scenario, copy.definition, arm);
-                if end == End::Over {
-                    self.end(scenario, copy);
-                    At::Settling
-                } else {
-                    self.start(scenario, copy, end)
+                match end {
+                    End::Over => {
+                        self.end(scenario, copy);
+                        At::Settling
+                    }
+                    End::Passed => At::Settled,
+                    End::Run | End::Skip => self.start(scenario, copy, end),
                 }
             }
             At::Starting(end) => self.start(scenario, copy, end),
@@ -257,7 +267,7 @@ impl World {
     fn next(&self, scenario: &Scenario, copy: Copy) -> Option<Arm> {
         let link = Self::link(scenario, copy);
         let is_next = self.state.as_ref().is_some_and(|state| state.is_next(&link))
-            || matches!(scenario.protocol, Protocol::ArmsAlways | Protocol::ArmsUnclaimed);
+            || scenario.protocol == Protocol::ArmsUnclaimed;
         let next = || link.rule.next(&link.schedule, copy.arm.position, self.time());
         is_next.then(next).flatten()
     }
@@ -277,7 +287,7 @@ impl World {
         let until = now + jiff::SignedDuration::from_mins(1);
         self.state = self.state.take().map(|state| match end {
             End::Skip => state.started(&link, now, until).ended(&link, now, "skipped", false),
-            End::Run | End::Over => state.started(&link, now, until),
+            End::Run | End::Over | End::Passed => state.started(&link, now, until),
         });
         if end == End::Skip { At::Settling } else { At::Running }
     }
@@ -336,7 +346,7 @@ impl World {
     }
 
     fn heal(&mut self, scenario: &Scenario, file: u8) -> Option<()> {
-        if scenario.protocol == Protocol::HealsNever || (self.healed && self.healing == Repair::Idle) {
+        if !scenario.heals() || (self.healed && self.healing == Repair::Idle) {
             return None;
         }
         // Workers with the former file are gone once the applies have ended.

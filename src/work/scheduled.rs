@@ -59,20 +59,26 @@ impl Lane {
             Admission::Wait => return Err(NotSettled::Waits),
             Admission::Drop { why, is_armed } => return self.refuse(event, why, is_armed),
         };
+        let until = self.run_ends(now, Duration::ZERO);
+        if skips.is_none() {
+            // Before the next event is published, which may be due at once, and waits for the end of this one. If this worker dies
+            // now, the event runs again, also if its schedule has another definition by then.
+            self.change(link, |state| Some(state?.started(link, now, until))).await?;
+            fail_point!("work.schedule-started");
+        }
         let arms = link.rule.mode == Mode::Fixed || skips.is_some();
         let next = if arms { self.arm_next(event, link, &state, now).await? } else { None };
-        let now = self.common.clock.now();
-        let until = self.run_ends(now, Duration::ZERO);
-        self.change(link, |state| {
-            let state =
-                next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm)).started(link, now, until);
-            Some(match skips {
-                Some(why) => state.ended(link, now, &format!("skipped: {why}"), false),
-                None => state,
+        if next.is_some() || skips.is_some() {
+            let now = self.common.clock.now();
+            self.change(link, |state| {
+                let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm));
+                Some(match skips {
+                    Some(why) => state.started(link, now, until).ended(link, now, &format!("skipped: {why}"), false),
+                    None => state,
+                })
             })
-        })
-        .await?;
-        fail_point!("work.schedule-started");
+            .await?;
+        }
         let Some(why) = skips else { return Ok(None) };
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule skipped: {why}");
         Ok(Some(Decision::Finish))

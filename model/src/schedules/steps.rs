@@ -215,13 +215,13 @@ impl World {
                     }
                 };
                 let arms = scenario.mode == Mode::Fixed || end == End::Skip;
-                match self.next(scenario, copy).filter(|_| arms) {
-                    Some(arm) if scenario.protocol == Protocol::ArmedUnpublished => {
-                        self.arm(scenario, copy.definition, arm);
-                        At::Arming(arm, end)
-                    }
-                    Some(arm) => At::Arming(arm, end),
-                    None => At::Starting(end),
+                let next = self.next(scenario, copy).filter(|_| arms);
+                if let Some(arm) = next.filter(|_| scenario.protocol == Protocol::ArmedUnpublished) {
+                    self.arm(scenario, copy.definition, arm);
+                }
+                match next {
+                    Some(arm) if end == End::Skip => At::Arming(arm, end),
+                    next => At::Starting(next, end),
                 }
             }
             At::Arming(arm, end) => {
@@ -236,10 +236,14 @@ impl World {
                         At::Settling
                     }
                     End::Passed => At::Settled,
-                    End::Run | End::Skip => self.start(scenario, copy, end),
+                    End::Run => At::Running,
+                    End::Skip => self.start(scenario, copy, end),
                 }
             }
-            At::Starting(end) => self.start(scenario, copy, end),
+            At::Starting(next, end) => {
+                let started = self.start(scenario, copy, end);
+                next.map_or(started, |arm| At::Arming(arm, end))
+            }
             At::Running => At::Ended,
             At::Ended => match self.next(scenario, copy).filter(|_| scenario.mode == Mode::Sequential) {
                 Some(arm) => At::Arming(arm, End::Over),

@@ -39,8 +39,8 @@ pub(crate) enum At {
     Arming(Arm, End),
     /// This is published.
     Armed(Arm, End),
-    /// Nothing is to be published before this.
-    Starting(End),
+    /// The start is to be written, and then this is to be published.
+    Starting(Option<Arm>, End),
     /// The handler runs.
     Running,
     /// The handler has ended.

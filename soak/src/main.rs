@@ -14,6 +14,8 @@ mod memory;
 mod notes;
 mod queues;
 mod register;
+mod schedules;
+mod settled;
 mod sources;
 mod traffic;
 mod wedge;
@@ -51,6 +53,8 @@ enum Mode {
     /// Many changes of the same references, while Redis is killed and flushed: about one call a window, and none is
     /// lost
     Bursts(bursts::Args),
+    /// Schedules every second under `kill -9` and roll-outs, and with purged queues and a flushed Redis: each instant runs once
+    Schedules(schedules::Args),
     /// A cluster of three nodes under faults: no event is lost, and how long publishers and workers stall
     Cluster(cluster::Args),
     /// Dead letters: the rate of a replay beside a bare shovel, a kill in the middle, and three processes that look
@@ -76,6 +80,7 @@ async fn main() -> ExitCode {
         Mode::Register(args) => register::run(&args, &mut console).await,
         Mode::Cancel(args) => cancel::run(&args, &mut console).await,
         Mode::Bursts(args) => bursts::run(&args, &mut console).await,
+        Mode::Schedules(args) => schedules::run(&args, &mut console).await,
         Mode::Cluster(args) => cluster::run(&args, &mut console).await,
         Mode::DeadLetter(args) => dead_letter::run(&args, &mut console).await,
         Mode::Sources(args) => sources::run(&args, &mut console).await,

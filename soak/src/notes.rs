@@ -74,25 +74,30 @@ impl Pen {
 
     /// Appends a note in one write, which the writes of other processes cannot interrupt.
     pub(crate) fn note(&self, what: What, number: u32) -> io::Result<()> {
-        (&self.file).write_all(format!("{}\n", Note { by: self.by, what, number }).as_bytes())
+        self.write(&Note { by: self.by, what, number })
+    }
+
+    /// Appends a line in one write.
+    pub(crate) fn write(&self, line: &impl fmt::Display) -> io::Result<()> {
+        (&self.file).write_all(format!("{line}\n").as_bytes())
     }
 }
 
 /// Reads the file as it grows.
-pub(crate) struct Notes {
+pub(crate) struct Notes<N = Note> {
     path: PathBuf,
     offset: u64,
-    pub(crate) all: Vec<Note>,
+    pub(crate) all: Vec<N>,
 }
 
-impl Notes {
+impl<N: FromStr<Err = io::Error>> Notes<N> {
     pub(crate) fn new(path: PathBuf) -> io::Result<Self> {
         File::create(&path)?;
         Ok(Self { path, offset: 0, all: Vec::new() })
     }
 
     /// Reads the new whole lines, and returns their notes.
-    pub(crate) fn read(&mut self) -> io::Result<&[Note]> {
+    pub(crate) fn read(&mut self) -> io::Result<&[N]> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.offset))?;
         let mut new = Vec::new();
@@ -118,7 +123,7 @@ mod tests {
     #[test]
     fn only_whole_lines_are_read_and_each_once() -> io::Result<()> {
         let folder = tempfile::TempDir::new()?;
-        let mut notes = Notes::new(folder.path().join("notes"))?;
+        let mut notes: Notes = Notes::new(folder.path().join("notes"))?;
         let pens = [Pen::open(notes.path(), 1)?, Pen::open(notes.path(), 2)?];
         pens[0].note(What::Failed, 7)?;
         pens[1].note(What::Done, 8)?;

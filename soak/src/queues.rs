@@ -10,7 +10,7 @@ use lapin::{
     message::Delivery,
     options::{
         BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
-        ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
+        ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
     },
     types::{AMQPValue, FieldTable, ShortString},
 };
@@ -90,6 +90,17 @@ impl Queues {
         })
         .await?;
         Ok(letters.into_inner())
+    }
+
+    /// Removes all ready messages of these queues, one queue after the other. Returns their number.
+    pub(crate) async fn purge(&self, queues: &[String]) -> anyhow::Result<u64> {
+        let channel = self.connection.create_channel().await?;
+        let mut purged = 0;
+        for queue in queues {
+            purged += u64::from(channel.queue_purge(queue.as_str().into(), QueuePurgeOptions::default()).await?);
+        }
+        close(&channel).await?;
+        Ok(purged)
     }
 
     /// Moves all ready messages of a queue to an exchange, each with its own routing key, as a shovel does: publish,

@@ -50,11 +50,25 @@ impl Stage {
 
     /// Runs `topology apply`, as a deployment does.
     pub async fn apply(&self) -> anyhow::Result<()> {
-        let binary = std::env::current_exe()?.with_file_name("topology");
-        ensure!(binary.exists(), "{} is missing; scripts/soak and scripts/bench build it", binary.display());
-        let status = self.with_urls(Command::new(binary).args(["apply", "--auto-approve"])).status().await?;
+        let status = self.applying()?.status().await?;
         ensure!(status.success(), "topology apply: {status}");
         Ok(())
+    }
+
+    /// Returns the command `topology apply` for the servers and the file.
+    pub fn applying(&self) -> anyhow::Result<Command> {
+        let binary = std::env::current_exe()?.with_file_name("topology");
+        ensure!(binary.exists(), "{} is missing; scripts/soak and scripts/bench build it", binary.display());
+        let mut command = Command::new(binary);
+        self.with_urls(command.args(["apply", "--auto-approve"]));
+        Ok(command)
+    }
+
+    /// Exchanges the topology's file. Who reads it meanwhile reads one of the two.
+    pub fn exchange(&self, text: &str) -> anyhow::Result<()> {
+        let new = self.path("topology.new.yaml");
+        fs::write(&new, text)?;
+        Ok(fs::rename(new, self.path("topology.yaml"))?)
     }
 
     /// Connects the library to the servers.

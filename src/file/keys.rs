@@ -13,7 +13,7 @@ use super::{
     },
 };
 use crate::domain::{
-    schedule::definition::{CatchUp, Mode, OnScheduleFailure, Overlap},
+    schedule::rule::{CatchUp, Mode, OnScheduleFailure, Overlap},
     source::{Condition, Pointer, ReferenceFrom, Unmatched},
     spec::{Delayed, Immediate, QueueType},
     ttl::LONGEST,

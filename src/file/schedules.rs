@@ -17,7 +17,8 @@ use super::{
 use crate::domain::{
     schedule::{
         calendar::{Calendar, CalendarError},
-        definition::{Definition, Mode, Rule},
+        definition::Definition,
+        rule::{Mode, Rule},
     },
     words::{Reference, Word, nearest},
 };

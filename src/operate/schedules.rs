@@ -9,7 +9,8 @@ use super::shared::{Events, Shared};
 use crate::{
     domain::{
         schedule::{
-            definition::{Arm, Definition, Mode},
+            definition::Definition,
+            rule::{Arm, Mode},
             state::State,
             template::Template,
         },

@@ -6,7 +6,8 @@ use crate::{
         event::Event,
         names::Names,
         schedule::{
-            definition::{Arm, Definition},
+            definition::Definition,
+            rule::Arm,
             state::{State, Wanted},
             template::Template,
         },

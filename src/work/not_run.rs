@@ -40,7 +40,8 @@ impl Lane {
     /// Drops the delivery of a copy that is not wanted any more.
     pub(super) async fn drop_delivery(&self, ready: Ready, claimed: ClaimAnswer) -> Detour {
         self.drop_copy(&ready.work.event, &claimed).await;
-        self.answer(ready, Disposition::Acknowledge).await
+        let disposition = self.pass(&ready.work.event).await;
+        self.answer(ready, disposition).await
     }
 
     /// Drops a copy that is not wanted any more: logs it as a warning if a person has re-sent it, else for debugging.

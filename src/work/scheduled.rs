@@ -19,8 +19,9 @@ use crate::{
     domain::{
         event::Event,
         schedule::{
-            definition::{Arm, Definition, Mode, OnScheduleFailure},
+            definition::Definition,
             link::Link,
+            rule::{Arm, Mode, OnScheduleFailure},
             state::{Admission, State, UNKNOWN},
             template::Template,
         },
@@ -59,20 +60,26 @@ impl Lane {
             Admission::Wait => return Err(NotSettled::Waits),
             Admission::Drop { why, is_armed } => return self.refuse(event, why, is_armed),
         };
+        let until = self.run_ends(now, Duration::ZERO);
+        if skips.is_none() {
+            // Before the next event is published, which may be due at once, and waits for the end of this one. If this worker dies
+            // now, the event runs again, also if its schedule has another definition by then.
+            self.change(link, |state| Some(state?.started(link, now, until))).await?;
+            fail_point!("work.schedule-started");
+        }
         let arms = link.rule.mode == Mode::Fixed || skips.is_some();
         let next = if arms { self.arm_next(event, link, &state, now).await? } else { None };
-        let now = self.common.clock.now();
-        let until = self.run_ends(now, Duration::ZERO);
-        self.change(link, |state| {
-            let state =
-                next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm)).started(link, now, until);
-            Some(match skips {
-                Some(why) => state.ended(link, now, &format!("skipped: {why}"), false),
-                None => state,
+        if next.is_some() || skips.is_some() {
+            let now = self.common.clock.now();
+            self.change(link, |state| {
+                let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm));
+                Some(match skips {
+                    Some(why) => state.started(link, now, until).ended(link, now, &format!("skipped: {why}"), false),
+                    None => state,
+                })
             })
-        })
-        .await?;
-        fail_point!("work.schedule-started");
+            .await?;
+        }
         let Some(why) = skips else { return Ok(None) };
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule skipped: {why}");
         Ok(Some(Decision::Finish))
@@ -121,6 +128,24 @@ impl Lane {
     pub(super) async fn note_wait(&self, link: &Link, wait: Duration) -> Result<(), NotSettled> {
         let until = self.run_ends(self.common.clock.now(), wait);
         self.change(link, |state| Some(state?.goes_on(link, until))).await.map(drop)
+    }
+
+    /// Arms the next event of a chain that stands still at an event that was settled elsewhere. Returns how to answer the delivery of this copy.
+    pub(super) async fn pass(&self, event: &Event) -> Disposition {
+        let Some(link) = event.schedule.as_ref().filter(|link| !link.is_extra) else { return Disposition::Acknowledge };
+        match self.pass_on(event, link).await {
+            Ok(()) => Disposition::Acknowledge,
+            Err(NotSettled::Answer(disposition)) => disposition,
+            Err(NotSettled::Unavailable | NotSettled::Waits | NotSettled::Again(_)) => Disposition::GiveBack,
+        }
+    }
+
+    async fn pass_on(&self, event: &Event, link: &Link) -> Result<(), NotSettled> {
+        let Some(state) = self.restore(link).await?.filter(|state| state.stands_at(link)) else { return Ok(()) };
+        let Some(next) = self.arm_next(event, link, &state, self.common.clock.now()).await? else { return Ok(()) };
+        self.change(link, |state| Some(state?.armed(&link.digest, next))).await?;
+        tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule was settled before; its schedule goes on with the next one");
+        Ok(())
     }
 
     /// Publishes the next event, if the chain goes on from this one.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hatchery::internals::schedule::{
     calendar::Calendar,
-    definition::{CatchUp, Definition, Mode, OnScheduleFailure, Overlap, Rule},
+    definition::Definition,
+    rule::{CatchUp, Mode, OnScheduleFailure, Overlap, Rule},
 };
 
 /// A fault. A scenario allows some kinds, and a number of faults in all.
@@ -49,8 +50,6 @@ pub(crate) struct Scenario {
 #[cfg_attr(not(test), expect(dead_code, reason = "the tests explore the mutants"))]
 pub(crate) enum Protocol {
     Ours,
-    /// A worker arms the next event also for an event from which the chain does not go on.
-    ArmsAlways,
     /// A worker arms the next event before it claims this one.
     ArmsUnclaimed,
     /// The state says that an event is armed before the broker has confirmed it.
@@ -63,6 +62,8 @@ pub(crate) enum Protocol {
     NumbersAnew,
     /// Nobody heals.
     HealsNever,
+    /// Nobody heals, and a worker arms nothing for an event that was settled before.
+    PassesNever,
 }
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -107,6 +108,10 @@ const FIXED: Scenario = Scenario {
 };
 
 impl Scenario {
+    pub(crate) const fn heals(&self) -> bool {
+        !matches!(self.protocol, Protocol::HealsNever | Protocol::PassesNever)
+    }
+
     /// Returns a definition by its number.
     pub(crate) fn definition(&self, number: u8) -> Definition {
         let word = |text: &str| text.parse().expect("a word");

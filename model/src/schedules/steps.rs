@@ -1,7 +1,7 @@
 //! What can happen next. Each step is one effect: a message published, a state written, an event settled or acknowledged.
 
 use hatchery::internals::schedule::{
-    definition::{Arm, Mode},
+    rule::{Arm, Mode},
     state::{Admission, State, Wanted},
 };
 
@@ -133,7 +133,7 @@ impl World {
     fn tick(&mut self, scenario: &Scenario) -> Option<()> {
         let can_claim = self.queue.iter().any(|copy| self.is_due(*copy) && !self.waits(scenario, *copy));
         let busy = self.workers.iter().flatten().any(|task| task.at != At::Running);
-        let healing = scenario.protocol != Protocol::HealsNever && self.is_applied() && !self.healed;
+        let healing = scenario.heals() && self.is_applied() && !self.healed;
         let applying = !matches!(self.applies[0], Repair::Done);
         if can_claim || busy || healing || applying || self.healing != Repair::Idle || self.now >= scenario.ticks {
             return None;
@@ -168,6 +168,14 @@ impl World {
             if scenario.protocol == Protocol::ArmsUnclaimed {
                 let next = self.next(scenario, copy)?;
                 self.publish(copy.definition, next);
+            }
+            let link = Self::link(scenario, copy);
+            let passes = scenario.protocol != Protocol::PassesNever;
+            if passes
+                && self.state.as_ref().is_some_and(|state| state.stands_at(&link))
+                && let Some(next) = self.next(scenario, copy)
+            {
+                self.workers[worker] = Some(Task { copy, at: At::Arming(next, End::Passed) });
             }
             return Some(());
         }
@@ -207,13 +215,13 @@ impl World {
                     }
                 };
                 let arms = scenario.mode == Mode::Fixed || end == End::Skip;
-                match self.next(scenario, copy).filter(|_| arms) {
-                    Some(arm) if scenario.protocol == Protocol::ArmedUnpublished => {
-                        self.arm(scenario, copy.definition, arm);
-                        At::Arming(arm, end)
-                    }
-                    Some(arm) => At::Arming(arm, end),
-                    None => At::Starting(end),
+                let next = self.next(scenario, copy).filter(|_| arms);
+                if let Some(arm) = next.filter(|_| scenario.protocol == Protocol::ArmedUnpublished) {
+                    self.arm(scenario, copy.definition, arm);
+                }
+                match next {
+                    Some(arm) if end == End::Skip => At::Arming(arm, end),
+                    next => At::Starting(next, end),
                 }
             }
             At::Arming(arm, end) => {
@@ -222,22 +230,30 @@ impl World {
             }
             At::Armed(arm, end) => {
                 self.arm(scenario, copy.definition, arm);
-                if end == End::Over {
-                    self.end(scenario, copy);
-                    At::Settling
-                } else {
-                    self.start(scenario, copy, end)
+                match end {
+                    End::Over => {
+                        self.end(scenario, copy);
+                        At::Settling
+                    }
+                    End::Passed => At::Settled,
+                    End::Run => At::Running,
+                    End::Skip => self.start(scenario, copy, end),
                 }
             }
-            At::Starting(end) => self.start(scenario, copy, end),
+            At::Starting(next, end) => {
+                let started = self.start(scenario, copy, end);
+                next.map_or(started, |arm| At::Arming(arm, end))
+            }
             At::Running => At::Ended,
-            At::Ended => match self.next(scenario, copy).filter(|_| scenario.mode == Mode::Sequential) {
-                Some(arm) => At::Arming(arm, End::Over),
-                None => {
+            At::Ended => {
+                let next = self.next(scenario, copy).filter(|_| scenario.mode == Mode::Sequential);
+                if let Some(arm) = next {
+                    At::Arming(arm, End::Over)
+                } else {
                     self.end(scenario, copy);
                     At::Settling
                 }
-            },
+            }
             At::Settling => {
                 let mark = self.marks.entry(copy.arm.position).or_default();
                 *mark = Mark { finished: true, leased: false };
@@ -257,7 +273,7 @@ impl World {
     fn next(&self, scenario: &Scenario, copy: Copy) -> Option<Arm> {
         let link = Self::link(scenario, copy);
         let is_next = self.state.as_ref().is_some_and(|state| state.is_next(&link))
-            || matches!(scenario.protocol, Protocol::ArmsAlways | Protocol::ArmsUnclaimed);
+            || scenario.protocol == Protocol::ArmsUnclaimed;
         let next = || link.rule.next(&link.schedule, copy.arm.position, self.time());
         is_next.then(next).flatten()
     }
@@ -277,7 +293,7 @@ impl World {
         let until = now + jiff::SignedDuration::from_mins(1);
         self.state = self.state.take().map(|state| match end {
             End::Skip => state.started(&link, now, until).ended(&link, now, "skipped", false),
-            End::Run | End::Over => state.started(&link, now, until),
+            End::Run | End::Over | End::Passed => state.started(&link, now, until),
         });
         if end == End::Skip { At::Settling } else { At::Running }
     }
@@ -336,7 +352,7 @@ impl World {
     }
 
     fn heal(&mut self, scenario: &Scenario, file: u8) -> Option<()> {
-        if scenario.protocol == Protocol::HealsNever || (self.healed && self.healing == Repair::Idle) {
+        if !scenario.heals() || (self.healed && self.healing == Repair::Idle) {
             return None;
         }
         // Workers with the former file are gone once the applies have ended.

@@ -7,8 +7,8 @@ use std::{
 };
 
 use hatchery::internals::schedule::{
-    definition::{Arm, Mode},
     link::Link,
+    rule::{Arm, Mode},
     state::{Armed, State},
 };
 use jiff::Timestamp;
@@ -39,8 +39,8 @@ pub(crate) enum At {
     Arming(Arm, End),
     /// This is published.
     Armed(Arm, End),
-    /// Nothing is to be published before this.
-    Starting(End),
+    /// The start is to be written, and then this is to be published.
+    Starting(Option<Arm>, End),
     /// The handler runs.
     Running,
     /// The handler has ended.
@@ -51,12 +51,13 @@ pub(crate) enum At {
     Settled,
 }
 
-/// What an armed event is for: the run of this one, its skipping, or its end.
+/// What an armed event is for: the run of this one, its skipping, its end, or that it was settled elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum End {
     Run,
     Skip,
     Over,
+    Passed,
 }
 
 /// A worker that holds an event.
@@ -179,7 +180,7 @@ impl World {
         }
         let state = self.state.as_ref()?;
         let is_idle = self.workers.iter().all(Option::is_none) && !self.queue.iter().any(|copy| self.is_due(*copy));
-        let is_settled = self.quiet >= HEALING && self.is_applied() && self.healed && is_idle;
+        let is_settled = self.quiet >= HEALING && self.is_applied() && (self.healed || !scenario.heals()) && is_idle;
         if !is_settled || state.is_removed() || self.healing != Repair::Idle {
             return None;
         }

@@ -2,6 +2,7 @@
 //! none outlives its parent.
 
 mod feeder;
+mod scheduled;
 mod source;
 mod worker;
 
@@ -37,6 +38,8 @@ enum Kind {
     Worker(worker::Args),
     /// Takes the messages of sources until its standard input ends
     Source(source::Args),
+    /// Runs the events of schedules until its standard input ends
+    Scheduled(scheduled::Args),
     /// Publishes as fast as it can until its standard input ends
     Feeder(feeder::Args),
 }
@@ -54,6 +57,7 @@ pub(crate) async fn main(args: &Args) -> ExitCode {
     let ended = match &args.kind {
         Kind::Worker(args) => worker::run(args, stop).await,
         Kind::Source(args) => source::run(args, stop).await,
+        Kind::Scheduled(args) => scheduled::run(args, stop).await,
         Kind::Feeder(args) => feeder::run(args, stop).await,
     };
     match ended {

@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    args::{Args, FAIL_EVERY, TYPE},
-    register::Register,
-};
+use super::args::{Args, FAIL_EVERY, TYPE};
 use crate::{
     chance::Chance,
     child::Process,
     notes::{Note, Notes, What},
+    settled::Settled,
     stage::Stage,
 };
 
@@ -20,7 +18,7 @@ pub(super) struct Crew<'a> {
     stage: &'a Stage,
     args: &'a Args,
     notes: Notes,
-    register: Register,
+    settled: Settled,
     running: Vec<Process>,
     names: u32,
     pub(super) kills: usize,
@@ -39,9 +37,9 @@ pub(super) struct Ended {
 }
 
 impl<'a> Crew<'a> {
-    pub(super) fn start(stage: &'a Stage, args: &'a Args, notes: Notes, register: Register) -> anyhow::Result<Self> {
+    pub(super) fn start(stage: &'a Stage, args: &'a Args, notes: Notes, settled: Settled) -> anyhow::Result<Self> {
         let (running, done, ended) = (Vec::new(), BTreeSet::new(), Ended::default());
-        let mut crew = Self { stage, args, notes, register, running, names: 0, kills: 0, done, ended };
+        let mut crew = Self { stage, args, notes, settled, running, names: 0, kills: 0, done, ended };
         for _ in 0..args.workers {
             crew.add()?;
         }
@@ -78,7 +76,8 @@ impl<'a> Crew<'a> {
         self.done()?;
         let done = self.notes.all.iter().rev().filter(|note| note.by == name && note.what == What::Done);
         let last: BTreeSet<u32> = done.take(LAST).map(|note| note.number).collect();
-        let open = self.register.unfinished(&last).await?;
+        let open =
+            self.settled.unfinished(last.into_iter().collect(), |number| (TYPE.to_owned(), number.to_string())).await?;
         self.ended.cut.push(open.len());
         for number in open {
             self.ended.open.entry(number).or_default().insert(name);

@@ -2,7 +2,6 @@
 
 mod args;
 mod crew;
-mod register;
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +18,6 @@ pub(crate) use self::args::Args;
 use self::{
     args::{FAIL_EVERY, TYPE},
     crew::Crew,
-    register::Register,
 };
 use crate::{
     account::Account,
@@ -27,6 +25,7 @@ use crate::{
     console::Console,
     notes::{Notes, What},
     queues::Queues,
+    settled::Settled,
     stage::Stage,
     table::{Table, grouped},
     traffic::{self, PAYLOAD},
@@ -50,7 +49,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     let mut chance = Chance::new(common.announce(console));
     let stage = Stage::set(console, common.version.as_deref(), TOPOLOGY).await?;
     let queues = Queues::connect(&stage.servers.amqp).await?;
-    let register = Register::connect(&stage.servers.redis, &stage.topology, TYPE).await?;
+    let settled = Settled::connect(&stage.servers.redis, &stage.topology).await?;
     let notes = Notes::new(stage.path("notes"))?;
 
     console.step(&format!("Publish {} events, and kill a worker again and again", grouped(*events)));
@@ -58,7 +57,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     chance.shuffle(&mut order);
     let hatchery = stage.connect().await?;
     let publishing = publish(&hatchery, order);
-    let mut crew = Crew::start(&stage, args, notes, register)?;
+    let mut crew = Crew::start(&stage, args, notes, settled)?;
     let all = *events as usize;
     // The last events are those of killed workers, which wait for the ends of their leases. They are spared, because
     // kills would hit them again and again.

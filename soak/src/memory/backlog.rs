@@ -33,7 +33,7 @@ pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table
     publish(args.events, stage, console).await?;
 
     console.step("Start a worker, and watch its memory");
-    let mut notes = Notes::new(stage.path("backlog"))?;
+    let mut notes: Notes = Notes::new(stage.path("backlog"))?;
     let path = notes.path().display().to_string();
     let arguments = ["--notes", &path, "--type", TYPE].map(ToOwned::to_owned);
     let (started, mut worker) = (Instant::now(), Process::start(stage, "worker", 1, &arguments)?);

@@ -36,7 +36,7 @@ pub(super) async fn run(
     table: &mut Table,
 ) -> anyhow::Result<()> {
     console.step("Publish as fast as it goes, and block the publisher by a memory alarm");
-    let mut notes = Notes::new(stage.path("blocked"))?;
+    let mut notes: Notes = Notes::new(stage.path("blocked"))?;
     let (path, payload) = (notes.path().display().to_string(), args.payload.to_string());
     let arguments = ["--notes", &path, "--type", TYPE, "--payload", &payload].map(ToOwned::to_owned);
     let mut feeder = Process::start(stage, "feeder", 1, &arguments)?;

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::definition::{Mode, Rule, RuleError, RuleWords};
+use super::rule::{Mode, Rule, RuleError, RuleWords};
 use crate::domain::words::Word;
 
 /// The header of a message that carries the link of its event.

@@ -1,11 +1,12 @@
 //! Schedules: chains of events, each of which arms the next one. `docs/schedules.md` describes the protocol.
 //!
-//! A [`definition`] says what a schedule publishes and by which rule, and its [`calendar`] computes the instants. A [`link`] is the
+//! A [`definition`] says what a schedule publishes. Its [`rule`] says when, and its [`calendar`] computes the instants. A [`link`] is the
 //! place of one event in the chain, and a [`template`] makes the event. [`state`] is what Redis knows of the chain.
 
 pub mod calendar;
 pub mod definition;
 pub mod link;
+pub mod rule;
 pub mod state;
 pub mod template;
 

@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    definition::{Arm, CatchUp, Definition, Mode, OnScheduleFailure, Overlap},
+    definition::Definition,
     link::Link,
+    rule::{Arm, CatchUp, Mode, OnScheduleFailure, Overlap},
 };
 use crate::domain::time;
 
@@ -93,7 +94,7 @@ pub enum Admission {
     Drop {
         /// Why.
         why: &'static str,
-        /// Whether an event with this id is to run.
+        /// Whether an event with this id is to run, now or later.
         is_armed: bool,
     },
 }
@@ -150,8 +151,10 @@ impl State {
             return Self { applied: true, ..before };
         }
         let after = before.last_position();
-        // The instant of the former definition that has passed without a run is made up for.
-        let owed = before.armed.map(|armed| armed.arm.position).filter(|at| *at <= now.as_millisecond());
+        // The instant of the former definition that has passed without a run is made up for. While the schedule was removed,
+        // its event was settled without a run.
+        let is_owed = |at: &i64| !before.is_removed() && *at <= now.as_millisecond();
+        let owed = before.armed.map(|armed| armed.arm.position).filter(is_owed);
         let first = definition.rule.first(&definition.name, now, after, owed);
         let armed = first.map(|arm| Armed { arm, published: false });
         Self { digest, applied: true, armed, ..before }
@@ -220,9 +223,10 @@ impl State {
         if is_again || self.run.as_ref().is_some_and(|run| run.id == id) {
             return Admission::Run;
         }
+        // The chain of the new definition may be behind, and come to this instant later.
         let drop = |why| Admission::Drop {
             why,
-            is_armed: self.armed.is_some_and(|armed| armed.arm.position == link.position) && !self.is_removed(),
+            is_armed: self.armed.is_some_and(|armed| armed.arm.position <= link.position) && !self.is_removed(),
         };
         if self.is_removed() {
             return drop("its schedule was removed");
@@ -252,6 +256,16 @@ impl State {
     pub fn is_next(&self, link: &Link) -> bool {
         let arms = self.digest == link.digest && self.paused.is_none();
         arms && self.armed.is_none_or(|armed| armed.arm.position <= link.position)
+    }
+
+    /// Tells whether the chain stands still at this event, which was settled before this copy of it came. Its run belonged to the
+    /// former definition or was a backfill, or a person has cancelled it. So nobody has armed the next one.
+    ///
+    /// The state may still name the event before: it is written only after this event was published.
+    #[must_use]
+    pub fn stands_at(&self, link: &Link) -> bool {
+        let is_under_way = self.run.as_ref().is_some_and(|run| run.position == link.position && run.ended.is_none());
+        self.armed.is_some() && self.is_next(link) && !is_under_way
     }
 
     /// Returns the state once the broker has confirmed an event.
@@ -338,4 +352,81 @@ impl Link {
 
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::schedule::{calendar::Calendar, rule::Rule};
+
+    const SECOND: i64 = 1_000;
+
+    /// Each second, with this payload.
+    fn definition(payload: &'static str) -> Definition {
+        Definition {
+            name: "poll".parse().expect("a word"),
+            event_type: "import".parse().expect("a word"),
+            reference: None,
+            payload: payload.into(),
+            rule: Rule {
+                calendar: Calendar::every(Duration::from_secs(1)).expect("an interval"),
+                mode: Mode::Fixed,
+                jitter: Duration::ZERO,
+                overlap: Overlap::Queue,
+                catch_up: CatchUp::All,
+                on_failure: OnScheduleFailure::Continue,
+            },
+        }
+    }
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millisecond(ms).expect("a time")
+    }
+
+    /// The state in which the event at `position` of this definition is armed.
+    fn armed(definition: &Definition, position: i64) -> State {
+        let arm = Arm { position, due: position };
+        State { applied: true, ..State::default() }.with(definition, arm)
+    }
+
+    impl State {
+        fn with(self, definition: &Definition, arm: Arm) -> Self {
+            Self { digest: definition.digest(), armed: Some(Armed { arm, published: true }), ..self }
+        }
+    }
+
+    #[test]
+    fn an_instant_that_the_new_chain_has_not_reached_is_not_settled() {
+        let (old, new) = (definition("1"), definition("2"));
+        // A worker of the former definition runs second 5 and arms second 6, while an apply arms second 5 again.
+        let state = State::applied(Some(armed(&old, 5 * SECOND)), &new, at(5 * SECOND + 10));
+        assert_eq!(state.armed.map(|armed| armed.arm.position), Some(5 * SECOND));
+        let drop = |second: i64| state.admit(&old.link(second * SECOND), false, at(6 * SECOND));
+        let dropped = |is_armed| Admission::Drop { why: "its schedule has another definition now", is_armed };
+        assert_eq!([drop(4), drop(5), drop(6)], [dropped(false), dropped(true), dropped(true)]);
+    }
+
+    #[test]
+    fn a_chain_goes_on_from_an_event_that_was_settled_elsewhere() {
+        let (old, new) = (definition("1"), definition("2"));
+        let running = armed(&old, 5 * SECOND).started(&old.link(5 * SECOND), at(5 * SECOND), at(60 * SECOND));
+        let state = State::applied(Some(running), &new, at(5 * SECOND + 10));
+        let copy = new.link(5 * SECOND);
+        assert!(!state.stands_at(&copy), "the run may fail, and its event then waits to run again");
+        let ended = state.ended(&old.link(5 * SECOND), at(5 * SECOND + 20), "done", false);
+        assert!(ended.stands_at(&copy) && !ended.stands_at(&old.link(5 * SECOND)));
+        assert!(ended.stands_at(&new.link(6 * SECOND)), "the state is written after the publish");
+        let next = Arm { position: 6 * SECOND, due: 6 * SECOND };
+        assert!(!ended.armed(&new.digest(), next).stands_at(&copy), "the chain has gone on");
+    }
+
+    #[test]
+    fn a_schedule_that_comes_back_begins_with_the_next_instant() {
+        let definition = definition("1");
+        let removed = armed(&definition, 5 * SECOND).removed();
+        let why = removed.admit(&definition.link(5 * SECOND), false, at(5 * SECOND));
+        assert_eq!(why, Admission::Drop { why: "its schedule was removed", is_armed: false });
+        let back = State::applied(Some(removed), &definition, at(9 * SECOND + 500));
+        assert_eq!(back.armed.map(|armed| armed.arm.position), Some(10 * SECOND));
+    }
 }

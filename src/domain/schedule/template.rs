@@ -6,8 +6,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::{
-    definition::{Arm, Definition},
+    definition::Definition,
     link::{HEADER, Link},
+    rule::Arm,
 };
 use crate::domain::{
     event::Event,

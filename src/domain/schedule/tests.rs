@@ -8,8 +8,9 @@ use rstest::rstest;
 
 use super::{
     calendar::Calendar,
-    definition::{Arm, CatchUp, Definition, Mode, OnScheduleFailure, Overlap, Rule},
+    definition::Definition,
     link::{Link, LinkError},
+    rule::{Arm, CatchUp, Mode, OnScheduleFailure, Overlap, Rule},
     state::{Armed, OVERDUE, State, Wanted},
 };
 

@@ -3,7 +3,8 @@
 use super::*;
 use crate::{
     domain::schedule::{
-        definition::{Arm, Definition},
+        definition::Definition,
+        rule::Arm,
         state::{Armed, State},
         template::Template,
     },

@@ -51,7 +51,7 @@ fn documented() -> BTreeMap<String, Rights> {
             _ => panic!("unknown command in docs/operations.md: {line}"),
         }
     }
-    assert_eq!(users.keys().collect::<Vec<_>>(), ["deployer", "publisher", "worker"]);
+    assert_eq!(users.keys().collect::<Vec<_>>(), ["deployer", "publisher", "source", "worker"]);
     users
 }
 

@@ -2,7 +2,7 @@
 
 use hatchery::internals::{
     operate::ScheduleInfo,
-    schedule::{definition::Mode, state::ScheduledRun},
+    schedule::{rule::Mode, state::ScheduledRun},
     words::plain,
 };
 use jiff::{Timestamp, tz::TimeZone};

@@ -1,7 +1,5 @@
 //! Reads from Redis whether events are finished. docs/register.md describes the keys.
 
-use std::collections::BTreeSet;
-
 use hatchery::Topology;
 use redis::aio::MultiplexedConnection;
 
@@ -13,32 +11,41 @@ const LEASE_HEAD: usize = 42;
 const FLAGS: usize = 17;
 const FINISHED: u8 = 1;
 
-pub(super) struct Register {
+/// Reads the slots `e` of events, which compete with nothing.
+pub(crate) struct Settled {
     connection: MultiplexedConnection,
-    /// The part of a key before the id.
+    /// The part of a key before the type.
     before: String,
 }
 
-impl Register {
-    pub(super) async fn connect(url: &str, topology: &Topology, event_type: &str) -> anyhow::Result<Self> {
+impl Settled {
+    pub(crate) async fn connect(url: &str, topology: &Topology) -> anyhow::Result<Self> {
         let connection = connect_to_redis(url).await?;
         // The soak's own broker has only the default virtual host `/`, which is percent-encoded in keys.
-        let before = format!("{}:{{%2F:{}:0}}:{event_type}:i:", topology.redis.prefix, topology.name);
+        let before = format!("{}:{{%2F:{}:0}}:", topology.redis.prefix, topology.name);
         Ok(Self { connection, before })
     }
 
-    /// Returns the events among these that are not finished.
-    pub(super) async fn unfinished(&mut self, numbers: &BTreeSet<u32>) -> anyhow::Result<BTreeSet<u32>> {
-        if numbers.is_empty() {
-            return Ok(BTreeSet::new());
+    /// Returns the events among these that are not finished. Each has its type and its id.
+    pub(crate) async fn unfinished<E>(
+        &mut self,
+        events: Vec<E>,
+        type_and_id: impl Fn(&E) -> (String, String),
+    ) -> anyhow::Result<Vec<E>> {
+        if events.is_empty() {
+            return Ok(Vec::new());
         }
         let mut asked = redis::pipe();
-        for number in numbers {
-            asked.get(format!("{}{number}", self.before));
+        for event in &events {
+            let (event_type, id) = type_and_id(event);
+            asked.get(format!("{}{event_type}:i:{id}", self.before));
         }
         let values: Vec<Option<Vec<u8>>> = asked.query_async(&mut self.connection).await?;
-        let open = numbers.iter().zip(values).filter(|(_, value)| value.as_deref().and_then(is_finished) != Some(true));
-        Ok(open.map(|(number, _)| *number).collect())
+        let open = events.into_iter().zip(values);
+        Ok(open
+            .filter(|(_, value)| value.as_deref().and_then(is_finished) != Some(true))
+            .map(|(event, _)| event)
+            .collect())
     }
 }
 

@@ -46,8 +46,11 @@ pub(crate) struct Scenario {
 
 /// The protocol, or a mutant of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "the tests explore the mutants"))]
 pub(crate) enum Protocol {
     Ours,
+    /// A worker arms the next event also for an event from which the chain does not go on.
+    ArmsAlways,
     /// A worker arms the next event before it claims this one.
     ArmsUnclaimed,
     /// The state says that an event is armed before the broker has confirmed it.

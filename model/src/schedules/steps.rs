@@ -271,7 +271,7 @@ impl World {
     fn next(&self, scenario: &Scenario, copy: Copy) -> Option<Arm> {
         let link = Self::link(scenario, copy);
         let is_next = self.state.as_ref().is_some_and(|state| state.is_next(&link))
-            || scenario.protocol == Protocol::ArmsUnclaimed;
+            || matches!(scenario.protocol, Protocol::ArmsAlways | Protocol::ArmsUnclaimed);
         let next = || link.rule.next(&link.schedule, copy.arm.position, self.time());
         is_next.then(next).flatten()
     }

@@ -40,7 +40,8 @@ fn is_caught(protocol: Protocol, kinds: &'static [Fault]) -> bool {
 #[test]
 fn each_mutant_of_the_schedules_is_caught() {
     use Fault::{Crash, Duplicate, Flush, Purge};
-    let mutants: [(&str, Protocol, &'static [Fault]); 6] = [
+    let mutants: [(&str, Protocol, &'static [Fault]); 7] = [
+        ("arms always", Protocol::ArmsAlways, &[Flush]),
         ("arms unclaimed", Protocol::ArmsUnclaimed, &[Crash, Duplicate]),
         ("runs superseded", Protocol::RunsSuperseded, &[Crash]),
         ("finishes armed", Protocol::FinishesArmed, &[Crash]),

@@ -1,7 +1,7 @@
 //! A state of the world: the broker's messages, Redis, and where everybody is.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::{self, Write as _},
     hash::{DefaultHasher, Hash, Hasher},
 };
@@ -184,16 +184,15 @@ impl World {
         if !is_settled || state.is_removed() || self.healing != Repair::Idle {
             return None;
         }
-        let mut next: Vec<i64> = self.next_events(scenario, state);
-        next.sort_unstable();
-        next.dedup();
+        let waiting: BTreeSet<i64> = self.unfinished().map(|copy| copy.arm.position).collect();
+        if waiting.len() > 1 {
+            return Some(Broken::TwoChains);
+        }
+        let next = self.unfinished().filter(|copy| state.is_next(&Self::link(scenario, **copy))).count();
         // The loss of an event is found out once it is overdue.
         let is_overdue = |armed: Armed| armed.arm.due + HEALING * 60_000 <= self.time().as_millisecond();
-        match next.len() {
-            0 if state.armed.is_none_or(is_overdue) => return Some(Broken::NoChain),
-            0 => return None,
-            1 => {}
-            _ => return Some(Broken::TwoChains),
+        if next == 0 {
+            return state.armed.is_none_or(is_overdue).then_some(Broken::NoChain);
         }
         let ran = |slot: i64| self.finished.contains_key(&slot);
         let is_owed = scenario.mode == Mode::Fixed && !self.has_lost;
@@ -202,13 +201,9 @@ impl World {
         (is_owed && !slots.all(ran)).then_some(Broken::NeverRan)
     }
 
-    /// Returns the events from which the chain can go on.
-    fn next_events(&self, scenario: &Scenario, state: &State) -> Vec<i64> {
-        let is_next = |copy: &&Copy| {
-            let finished = self.marks.get(&copy.arm.position).is_some_and(|mark| mark.finished);
-            !finished && state.is_next(&Self::link(scenario, **copy))
-        };
-        self.queue.iter().filter(is_next).map(|copy| copy.arm.position).collect()
+    /// Returns the messages whose events have not run.
+    fn unfinished(&self) -> impl Iterator<Item = &Copy> {
+        self.queue.iter().filter(|copy| !self.marks.get(&copy.arm.position).is_some_and(|mark| mark.finished))
     }
 
     /// Describes the world, for a trace.

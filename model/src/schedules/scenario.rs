@@ -50,16 +50,12 @@ pub(crate) struct Scenario {
 #[cfg_attr(not(test), expect(dead_code, reason = "the tests explore the mutants"))]
 pub(crate) enum Protocol {
     Ours,
-    /// A worker arms the next event before it claims this one.
-    ArmsUnclaimed,
+    /// A worker arms the next event also for an event from which the chain does not go on.
+    ArmsAlways,
     /// The state says that an event is armed before the broker has confirmed it.
     ArmedUnpublished,
-    /// A worker runs an event of another definition.
-    RunsSuperseded,
     /// A dropped event is settled as finished also if another copy of it is armed.
     FinishesArmed,
-    /// The numbers of a sequential schedule begin at 1 when Redis has lost them.
-    NumbersAnew,
     /// Nobody heals.
     HealsNever,
     /// Nobody heals, and a worker arms nothing for an event that was settled before.

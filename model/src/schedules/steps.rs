@@ -165,10 +165,6 @@ impl World {
         self.queue.remove(message);
         let mark = self.marks.entry(copy.arm.position).or_default();
         if mark.finished {
-            if scenario.protocol == Protocol::ArmsUnclaimed {
-                let next = self.next(scenario, copy)?;
-                self.publish(copy.definition, next);
-            }
             let link = Self::link(scenario, copy);
             let passes = scenario.protocol != Protocol::PassesNever;
             if passes
@@ -200,7 +196,6 @@ impl World {
                 let end = match admission {
                     Admission::Run => End::Run,
                     Admission::Skip(_) => End::Skip,
-                    Admission::Drop { .. } if scenario.protocol == Protocol::RunsSuperseded => End::Run,
                     Admission::Drop { is_armed, .. } => {
                         let finishes = !is_armed || scenario.protocol == Protocol::FinishesArmed;
                         self.let_go(copy, finishes);
@@ -272,8 +267,8 @@ impl World {
     /// Returns the event to publish after this one, if the chain goes on from it.
     fn next(&self, scenario: &Scenario, copy: Copy) -> Option<Arm> {
         let link = Self::link(scenario, copy);
-        let is_next = self.state.as_ref().is_some_and(|state| state.is_next(&link))
-            || scenario.protocol == Protocol::ArmsUnclaimed;
+        let is_next =
+            self.state.as_ref().is_some_and(|state| state.is_next(&link)) || scenario.protocol == Protocol::ArmsAlways;
         let next = || link.rule.next(&link.schedule, copy.arm.position, self.time());
         is_next.then(next).flatten()
     }
@@ -372,12 +367,7 @@ impl World {
                 }
                 self.healed = true;
                 let restored = State::restored(self.state.take(), Some(&definition.digest()))?;
-                let (mut state, mut wanted) = restored.repaired(&definition, self.time());
-                if scenario.protocol == Protocol::NumbersAnew
-                    && let (Some(Wanted::Unpublished(arm)), Some(armed)) = (&mut wanted, &mut state.armed)
-                {
-                    (arm.position, armed.arm.position) = (1, 1);
-                }
+                let (state, wanted) = restored.repaired(&definition, self.time());
                 self.state = Some(state);
                 self.repair(wanted).unwrap_or(Repair::Idle)
             }

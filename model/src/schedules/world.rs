@@ -13,7 +13,7 @@ use hatchery::internals::schedule::{
 };
 use jiff::Timestamp;
 
-use super::scenario::Scenario;
+use super::scenario::{Protocol, Scenario};
 
 /// A message. The number of its definition stands for its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -184,14 +184,15 @@ impl World {
         if !is_settled || state.is_removed() || self.healing != Repair::Idle {
             return None;
         }
-        let waiting: BTreeSet<i64> = self.unfinished().map(|copy| copy.arm.position).collect();
-        if waiting.len() > 1 {
+        let goes_on =
+            |copy: &&Copy| scenario.protocol == Protocol::ArmsAlways || state.is_next(&Self::link(scenario, **copy));
+        let next: BTreeSet<i64> = self.unfinished().filter(goes_on).map(|copy| copy.arm.position).collect();
+        if next.len() > 1 {
             return Some(Broken::TwoChains);
         }
-        let next = self.unfinished().filter(|copy| state.is_next(&Self::link(scenario, **copy))).count();
         // The loss of an event is found out once it is overdue.
         let is_overdue = |armed: Armed| armed.arm.due + HEALING * 60_000 <= self.time().as_millisecond();
-        if next == 0 {
+        if next.is_empty() {
             return state.armed.is_none_or(is_overdue).then_some(Broken::NoChain);
         }
         let ran = |slot: i64| self.finished.contains_key(&slot);

@@ -28,10 +28,6 @@ pub const UNKNOWN: Duration = Duration::from_mins(2);
 pub struct State {
     /// The digest of the definition that is valid. Empty once the schedule has left the file.
     pub digest: String,
-    /// Whether `topology apply` wrote the digest. If a worker wrote it, after Redis had lost the state, a worker with another file may
-    /// overwrite it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub applied: bool,
     /// The event that is next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub armed: Option<Armed>,
@@ -119,11 +115,6 @@ impl Wanted {
 }
 
 impl State {
-    /// Returns the state of a schedule with this definition, whose chain has not begun.
-    fn new(digest: String, applied: bool) -> Self {
-        Self { digest, applied, ..Self::default() }
-    }
-
     /// Reads a state. A text that is not one counts as a lost state.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -148,7 +139,7 @@ impl State {
         let digest = definition.digest();
         let before = before.unwrap_or_default();
         if before.digest == digest {
-            return Self { applied: true, ..before };
+            return before;
         }
         let after = before.last_position();
         // The instant of the former definition that has passed without a run is made up for. While the schedule was removed,
@@ -157,25 +148,20 @@ impl State {
         let owed = before.armed.map(|armed| armed.arm.position).filter(is_owed);
         let first = definition.rule.first(&definition.name, now, after, owed);
         let armed = first.map(|arm| Armed { arm, published: false });
-        Self { digest, applied: true, armed, ..before }
+        Self { digest, armed, ..before }
     }
 
     /// Returns the state after `topology apply` with a file that does not have the schedule.
     #[must_use]
     pub fn removed(self) -> Self {
-        Self { digest: String::new(), applied: true, paused: None, ..self }
+        Self { digest: String::new(), paused: None, ..self }
     }
 
-    /// Returns the state with which a worker goes on: that in Redis, or that of the worker's own file if Redis has lost it.
+    /// Returns the state with which a worker goes on: that in Redis, or that of the worker's own file if Redis has lost it. Workers with
+    /// another file then leave it alone, until the next `topology apply`.
     #[must_use]
     pub fn restored(before: Option<Self>, digest: Option<&str>) -> Option<Self> {
-        match (before, digest) {
-            (Some(state), Some(digest)) if !state.applied && state.digest != digest => {
-                Some(Self { armed: None, ..Self::new(digest.to_owned(), false) })
-            }
-            (Some(state), _) => Some(state),
-            (None, digest) => digest.map(|digest| Self::new(digest.to_owned(), false)),
-        }
+        before.or_else(|| Some(Self { digest: digest?.to_owned(), ..Self::default() }))
     }
 
     /// Returns the event that the chain lacks, if it lacks one, and the state that names it. The state is written before the event is
@@ -386,7 +372,7 @@ mod tests {
     /// The state in which the event at `position` of this definition is armed.
     fn armed(definition: &Definition, position: i64) -> State {
         let arm = Arm { position, due: position };
-        State { applied: true, ..State::default() }.with(definition, arm)
+        State::default().with(definition, arm)
     }
 
     impl State {

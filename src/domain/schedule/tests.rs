@@ -209,7 +209,7 @@ fn only_an_overdue_event_is_published_again() {
     let due = at("2026-06-01T10:00:00Z");
     let arm = Arm { position: due.as_millisecond(), due: due.as_millisecond() };
     let armed = Some(Armed { arm, published: true });
-    let state = State { digest: definition.digest(), applied: true, armed, ..State::default() };
+    let state = State { digest: definition.digest(), armed, ..State::default() };
     let later = |by: Duration| due + jiff::SignedDuration::try_from(by).expect("a duration");
     let (same, wanted) = state.clone().repaired(&definition, later(OVERDUE));
     assert_eq!((same, wanted), (state.clone(), None));

@@ -42,7 +42,7 @@ async fn arm(world: &World, name: &str, position: i64) -> State {
     put(world, &definition, position);
     let arm = Arm { position, due: position };
     let digest = definition.digest();
-    let state = State { digest, applied: true, armed: Some(Armed { arm, published: true }), ..State::default() };
+    let state = State { digest, armed: Some(Armed { arm, published: true }), ..State::default() };
     write(world, name, &state).await;
     state
 }
@@ -208,7 +208,7 @@ async fn an_emptied_redis_is_restored_from_the_file() {
     assert!(diary.contains(&"handler".to_owned()), "{diary:?}");
     let state = state(&world, "hourly").await;
     assert_eq!(state.armed.map(|armed| armed.arm.position), Some(NOON + HOUR));
-    assert!(!state.applied, "no apply has written it");
+    assert_eq!(state.digest, definition(&world, "hourly").digest());
 }
 
 #[tokio::test(start_paused = true)]

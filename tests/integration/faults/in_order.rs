@@ -106,8 +106,13 @@ async fn an_ordered_type_keeps_its_order_wherever_its_worker_is_killed() {
         let mut once = runs.clone();
         once.dedup();
         assert_eq!(once, (0..20).collect::<Vec<_>>(), "{point}: {runs:?}");
-        let twice = usize::from(*point == "work.handled");
-        assert_eq!(runs.len(), 20 + twice, "{point}: {runs:?}");
+        // Deliveries arrive while the head runs. Where the head is claimed or settled, no handler runs.
+        let twice = match *point {
+            "work.delivered" => 0..=1,
+            "work.handled" => 1..=1,
+            _ => 0..=0,
+        };
+        assert!(twice.contains(&(runs.len() - 20)), "{point}: {runs:?}");
     });
     futures_util::future::join_all(cases).await;
     assert!(amqp.filled(&declared.queues()).await.is_empty());

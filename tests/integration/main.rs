@@ -12,6 +12,7 @@ mod flow;
 mod http;
 mod library;
 mod migration;
+mod pages;
 mod python;
 mod register;
 mod schedule;

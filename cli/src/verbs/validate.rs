@@ -44,6 +44,8 @@ pub(crate) struct ValidFile {
     types: Vec<String>,
     /// The sources.
     sources: Vec<String>,
+    /// The schedules.
+    schedules: Vec<String>,
     /// The delays of the hatcheries.
     hatcheries: Vec<String>,
     /// The ladder.
@@ -115,6 +117,7 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
                 name: topology.name.to_string(),
                 types: topology.types.keys().map(ToString::to_string).collect(),
                 sources: topology.sources.keys().map(ToString::to_string).collect(),
+                schedules: topology.schedules.keys().map(ToString::to_string).collect(),
                 hatcheries: hatcheries(&topology).iter().map(ToString::to_string).collect(),
                 ladder: LadderView { name: topology.ladder.to_string(), levels: topology.ladder.levels() },
                 queue_type: topology.queue_type.as_str(),
@@ -142,14 +145,16 @@ fn valid(path: &str, topology: &Topology, columns: usize) -> String {
 
 fn summary(topology: &Topology) -> String {
     let count = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
-    let sources = topology.sources.len();
     let parts = [
         topology.name.to_string(),
         count(topology.types.len(), "type", "types"),
         count(hatcheries(topology).len(), "hatchery", "hatcheries"),
         format!("ladder of {}", count(topology.ladder.levels().into(), "level", "levels")),
     ];
-    parts.into_iter().chain((sources > 0).then(|| count(sources, "source", "sources"))).collect::<Vec<_>>().join(", ")
+    let (sources, schedules) = (topology.sources.len(), topology.schedules.len());
+    let more = [(sources, "source", "sources"), (schedules, "schedule", "schedules")];
+    let more = more.into_iter().filter(|(n, ..)| *n > 0).map(|(n, one, many)| count(n, one, many));
+    parts.into_iter().chain(more).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a warning for each guarantee that a valid file gives up, and for each setting without an effect.

@@ -266,13 +266,17 @@ fn text(summary: &Summary, columns: usize) -> String {
         (summary.stale, "stale"),
         (summary.given_back, "given back"),
         (summary.put_aside, "put aside"),
-        (summary.mapped, "messages mapped"),
-        (summary.unmappable, "messages dead-lettered"),
-        (summary.unmatched, "messages dropped"),
-        (summary.returned, "messages returned"),
     ];
-    let said: Vec<String> =
-        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    let of_sources = [
+        (summary.mapped, "mapped"),
+        (summary.unmappable, "dead-lettered"),
+        (summary.unmatched, "dropped"),
+        (summary.returned, "returned"),
+    ];
+    let events = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let messages = of_sources.iter().filter(|(count, _)| *count > 0);
+    let messages = messages.map(|(n, what)| format!("{n} {} {what}", if *n == 1 { "message" } else { "messages" }));
+    let said: Vec<String> = events.chain(messages).collect();
     if said.is_empty() { "nothing to do\n".to_owned() } else { sentence(&said.join(", "), columns) }
 }
 

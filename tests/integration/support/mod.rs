@@ -12,6 +12,7 @@ pub(crate) mod declared;
 pub(crate) mod deployments;
 pub(crate) mod held;
 pub(crate) mod logs;
+pub(crate) mod page;
 pub(crate) mod private;
 pub(crate) mod process;
 pub(crate) mod redis;

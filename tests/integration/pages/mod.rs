@@ -1,0 +1,8 @@
+//! Pages of the documentation, followed as a reader would.
+
+use crate::support::page::follow;
+
+#[tokio::test]
+async fn the_nightly_import_of_the_docs_works() {
+    follow(include_str!("../../../docs/nightly-import.md")).await;
+}

@@ -1,0 +1,195 @@
+//! Runs a page of the documentation as a reader would: writes its files, and runs its commands one after the other in one
+//! shell.
+//!
+//! - A block after a paragraph that names a file in backquotes and ends with a colon is that file.
+//! - A `console` block has commands after `$ `, each followed by what it prints. `…` stands for any text of a line, and alone
+//!   for any lines. A command ends with 0 unless the page says `# exits with N`.
+//! - A command that only looks is repeated until it prints what the page says.
+//! - The page's broker, the one of a fresh installation, stands for the virtual host of the test.
+
+use std::{
+    fs,
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use fancy_regex::Regex;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+use super::{
+    broker::{PATIENCE, VirtualHost},
+    redis,
+};
+
+/// The commands that change nothing, and so may be repeated.
+const LOOKS: [&str; 10] = [
+    "cat ",
+    "tail ",
+    "topology status",
+    "topology events list",
+    "topology events show",
+    "topology schedule list",
+    "topology schedule show",
+    "topology dead-letter list",
+    "topology dead-letter show",
+    "topology plan",
+];
+
+/// One thing that a reader does.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Write { name: String, content: String },
+    Run { command: String, prints: Vec<String> },
+}
+
+/// Does what a page says, and panics with the command that does not do what the page says it does.
+pub(crate) async fn follow(page: &str) {
+    let host = VirtualHost::new();
+    let management = host.management();
+    let here = |text: &str| {
+        text.replace("http://guest:guest@localhost:15672", management.trim_end_matches('/')).replace("%2F", &host.name)
+    };
+    let folder = TempDir::new().unwrap();
+    let mut shell = Shell::start(folder.path(), &host);
+    for step in steps(page) {
+        match step {
+            Step::Write { name, content } => {
+                fs::write(folder.path().join(name), here(&content)).unwrap();
+            }
+            Step::Run { command, prints } => shell.does(&here(&command), &prints).await,
+        }
+    }
+}
+
+/// Returns the steps of a page in their order.
+fn steps(page: &str) -> Vec<Step> {
+    let (mut steps, mut paragraph, mut lines) = (Vec::new(), String::new(), page.lines());
+    while let Some(line) = lines.next() {
+        let Some(language) = line.strip_prefix("```") else {
+            if line.is_empty() && !paragraph.ends_with(':') {
+                paragraph.clear();
+            }
+            paragraph += line;
+            continue;
+        };
+        let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        let file = paragraph.split('`').nth(1).filter(|name| paragraph.ends_with(':') && name.contains('.'));
+        match (language, file) {
+            ("console", _) => steps.extend(commands(&block)),
+            (_, Some(name)) => steps.push(Step::Write { name: name.to_owned(), content: block.join("\n") + "\n" }),
+            _ => {}
+        }
+        paragraph.clear();
+    }
+    steps
+}
+
+fn commands(block: &[&str]) -> Vec<Step> {
+    let mut commands: Vec<Step> = Vec::new();
+    for line in block {
+        match (line.strip_prefix("$ "), commands.last_mut()) {
+            (Some(command), _) => commands.push(Step::Run { command: command.to_owned(), prints: Vec::new() }),
+            (None, Some(Step::Run { prints, .. })) => prints.push((*line).to_owned()),
+            _ => panic!("a line before the first command: {line}"),
+        }
+    }
+    commands
+}
+
+/// A shell with the test's servers in its environment.
+struct Shell {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Shell {
+    fn start(folder: &Path, host: &VirtualHost) -> Self {
+        let programs = Path::new(env!("CARGO_BIN_EXE_topology")).parent().unwrap();
+        let mut child = Command::new("bash")
+            .current_dir(folder)
+            .env_clear()
+            .env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default()))
+            .env("AMQP_URL", host.amqp())
+            .env("REDIS_URL", redis::url())
+            .env("RABBITMQ_MANAGEMENT_URL", host.management())
+            .env("LANG", "C.UTF-8")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, stdin, lines: BufReader::new(stdout).lines() }
+    }
+
+    /// Runs a command, and expects that it prints this and ends as the page says.
+    async fn does(&mut self, command: &str, prints: &[String]) {
+        let code = command.split_once("# exits with ").map_or(0, |(_, code)| code.trim().parse().unwrap());
+        let (expected, limit) = (pattern(prints), Instant::now() + PATIENCE);
+        let looks = LOOKS.iter().any(|look| command.starts_with(look));
+        loop {
+            let (ended, printed) = self.run(command).await;
+            if ended == code && expected.is_match(&printed).unwrap() {
+                return;
+            }
+            assert!(
+                looks && Instant::now() < limit,
+                "`{command}` ends with {code} and prints:\n{}\nIt ended with {ended} and printed:\n{printed}",
+                prints.join("\n")
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Runs a command. Returns its exit code and what it printed, with single spaces.
+    async fn run(&mut self, command: &str) -> (i32, String) {
+        const END: &str = "the command has ended with ";
+        // The last command may have printed no end of line.
+        let script = format!("{{ {command}\n}} 2>&1 </dev/null; printf '\\n{END}%s\\n' $?\n");
+        self.stdin.write_all(script.as_bytes()).await.unwrap();
+        let mut printed = Vec::new();
+        let ended = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let line = self.lines.next_line().await.unwrap().expect("the shell goes on");
+                match line.strip_prefix(END) {
+                    Some(code) => return code.parse().unwrap(),
+                    None => printed.push(single_spaces(&line)),
+                }
+            }
+        });
+        let ended = ended.await.unwrap_or_else(|_| panic!("`{command}` did not end in time: {printed:#?}"));
+        (ended, printed.join("\n").trim_end().to_owned())
+    }
+}
+
+/// Ends what the page has left running.
+impl Drop for Shell {
+    fn drop(&mut self) {
+        if let Some(group) = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).unwrap())) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+fn single_spaces(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the pattern of what a command prints.
+fn pattern(prints: &[String]) -> Regex {
+    let lines = prints.iter().map(|line| single_spaces(line));
+    let lines: String = lines
+        .map(|line| match line.as_str() {
+            "…" => "(?:.*(?:\\n|$))*".to_owned(),
+            line => fancy_regex::escape(line).replace('…', ".*") + "(?:\\n|$)",
+        })
+        .collect();
+    Regex::new(&format!("^{lines}$")).unwrap()
+}

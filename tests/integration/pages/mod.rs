@@ -6,3 +6,8 @@ use crate::support::page::follow;
 async fn the_nightly_import_of_the_docs_works() {
     follow(include_str!("../../../docs/nightly-import.md")).await;
 }
+
+#[tokio::test]
+async fn the_tutorial_works() {
+    follow(include_str!("../../../docs/tutorial.md")).await;
+}

@@ -8,6 +8,8 @@ mod change;
 mod commands;
 mod connect;
 mod definitions;
+#[cfg(test)]
+mod documentation;
 mod drawing;
 mod exit;
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! Runs a page of the documentation as a reader would: writes its files, and runs its commands one after the other in one
 //! shell.
 //!
-//! - A block after a paragraph that names a file in backquotes and ends with a colon is that file.
+//! - A block after a paragraph that ends with a colon is the file that the paragraph names first, in backquotes and with a dot.
 //! - A `console` block has commands after `$ `, each followed by what it prints. `…` stands for any text of a line, and alone
 //!   for any lines. A command ends with 0 unless the page says `# exits with N`.
 //! - A command that only looks is repeated until it prints what the page says.
@@ -15,6 +15,7 @@ use std::{
 };
 
 use fancy_regex::Regex;
+use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 use tokio::{
@@ -42,7 +43,6 @@ const LOOKS: [&str; 10] = [
 ];
 
 /// One thing that a reader does.
-#[derive(Debug, PartialEq, Eq)]
 enum Step {
     Write { name: String, content: String },
     Run { command: String, prints: Vec<String> },
@@ -69,33 +69,43 @@ pub(crate) async fn follow(page: &str) {
 
 /// Returns the steps of a page in their order.
 fn steps(page: &str) -> Vec<Step> {
-    let (mut steps, mut paragraph, mut lines) = (Vec::new(), String::new(), page.lines());
-    while let Some(line) = lines.next() {
-        let Some(language) = line.strip_prefix("```") else {
-            if line.is_empty() && !paragraph.ends_with(':') {
+    let (mut steps, mut paragraph, mut file) = (Vec::new(), String::new(), None::<String>);
+    let mut block: Option<(String, String)> = None;
+    for event in Parser::new(page) {
+        match event {
+            Event::Start(Tag::Paragraph) => (paragraph, file) = (String::new(), None),
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
+                block = Some((language.into_string(), String::new()));
+            }
+            Event::End(TagEnd::CodeBlock) => {
+                let Some((language, content)) = block.take() else { continue };
+                if language == "console" {
+                    steps.extend(commands(&content));
+                } else if let Some(name) = file.take().filter(|name| name.contains('.') && paragraph.ends_with(':')) {
+                    steps.push(Step::Write { name, content });
+                }
                 paragraph.clear();
             }
-            paragraph += line;
-            continue;
-        };
-        let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-        let file = paragraph.split('`').nth(1).filter(|name| paragraph.ends_with(':') && name.contains('.'));
-        match (language, file) {
-            ("console", _) => steps.extend(commands(&block)),
-            (_, Some(name)) => steps.push(Step::Write { name: name.to_owned(), content: block.join("\n") + "\n" }),
+            Event::Code(code) => {
+                paragraph += &code;
+                file.get_or_insert_with(|| code.into_string());
+            }
+            Event::Text(text) => match &mut block {
+                Some((_, content)) => *content += &text,
+                None => paragraph += &text,
+            },
             _ => {}
         }
-        paragraph.clear();
     }
     steps
 }
 
-fn commands(block: &[&str]) -> Vec<Step> {
+fn commands(block: &str) -> Vec<Step> {
     let mut commands: Vec<Step> = Vec::new();
-    for line in block {
+    for line in block.lines() {
         match (line.strip_prefix("$ "), commands.last_mut()) {
             (Some(command), _) => commands.push(Step::Run { command: command.to_owned(), prints: Vec::new() }),
-            (None, Some(Step::Run { prints, .. })) => prints.push((*line).to_owned()),
+            (None, Some(Step::Run { prints, .. })) => prints.push(line.to_owned()),
             _ => panic!("a line before the first command: {line}"),
         }
     }

@@ -1,0 +1,194 @@
+//! Checks the project's Markdown: its links, its examples of YAML and JSON, and its command lines.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::CommandFactory as _;
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+
+use crate::commands::Cli;
+
+/// A page: what it links to, its headings as anchors, and its blocks of code with their languages.
+#[derive(Default)]
+struct Page {
+    links: Vec<String>,
+    anchors: BTreeSet<String>,
+    blocks: Vec<(String, String)>,
+}
+
+impl Page {
+    fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).expect("a page");
+        let (mut page, mut heading, mut block) = (Self::default(), None::<String>, None::<(String, String)>);
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        for event in Parser::new_ext(&text, Options::ENABLE_TABLES) {
+            match event {
+                Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                    page.links.push(dest_url.into_string());
+                }
+                Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+                Event::End(TagEnd::Heading(_)) => {
+                    let anchor = anchor(&heading.take().expect("a heading"));
+                    let before = seen.entry(anchor.clone()).or_default();
+                    page.anchors.insert(if *before == 0 { anchor } else { format!("{anchor}-{before}") });
+                    *before += 1;
+                }
+                Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
+                    block = Some((language.into_string(), String::new()));
+                }
+                Event::End(TagEnd::CodeBlock) => page.blocks.extend(block.take()),
+                Event::Text(text) | Event::Code(text) => {
+                    if let Some(heading) = &mut heading {
+                        *heading += &text;
+                    }
+                    if let Some((_, block)) = &mut block {
+                        *block += &text;
+                    }
+                }
+                _ => {}
+            }
+        }
+        page
+    }
+
+    /// Returns the commands of the page: `topology` and its arguments, as a shell would split them.
+    fn commands(&self) -> Vec<Vec<String>> {
+        let shells = self.blocks.iter().filter(|(language, _)| ["console", "sh", "bash"].contains(&language.as_str()));
+        let text: String = shells.map(|(_, block)| block.replace("\\\n", " ") + "\n").collect();
+        text.lines().filter_map(command).collect()
+    }
+}
+
+/// Returns the anchor of a heading, as GitHub and mdBook make it.
+fn anchor(heading: &str) -> String {
+    let lower = heading.to_lowercase();
+    let kept = lower.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// Returns `topology` and its arguments if a line of a shell begins with that command.
+fn command(line: &str) -> Option<Vec<String>> {
+    let words = shlex::split(line.trim_start_matches("$ "))?;
+    let is_variable = |word: &&String| word.split_once('=').is_some_and(|(name, _)| name == name.to_uppercase());
+    let ends = |word: &&String| !["|", "||", "&&", "&", ">", ">>", "<", "2>", "&>"].contains(&word.as_str());
+    let words: Vec<String> = words
+        .iter()
+        .skip_while(is_variable)
+        .take_while(ends)
+        .map(|word| word.trim_end_matches(';').to_owned())
+        .collect();
+    (words.first().is_some_and(|program| program == "topology")).then_some(words)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the project").to_owned()
+}
+
+/// Returns the project's pages by their paths in it.
+fn pages() -> BTreeMap<PathBuf, Page> {
+    let (root, mut pages) = (root(), BTreeMap::new());
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root.join(&folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let path = folder.join(entry.file_name());
+            if entry.file_type().expect("a type").is_dir() {
+                let is_ours = ["docs", "examples", "deploy", ".github"].iter().any(|ours| path.starts_with(ours));
+                folders.extend(is_ours.then_some(path));
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                pages.insert(path, Page::read(&root.join(folder.join(entry.file_name()))));
+            }
+        }
+    }
+    assert!(pages.len() > 15, "{:?}", pages.keys());
+    pages
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading_of_it() {
+    let (pages, mut wrong) = (pages(), Vec::new());
+    for (path, page) in &pages {
+        for link in page.links.iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { resolved(path, file) };
+            let exists = root().join(&target).exists();
+            let has_anchor = anchor.is_empty() || pages.get(&target).is_some_and(|page| page.anchors.contains(anchor));
+            if !exists || !has_anchor {
+                wrong.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Returns the path of a link's target in the project.
+fn resolved(from: &Path, link: &str) -> PathBuf {
+    let mut target = from.parent().expect("a folder").to_owned();
+    for part in Path::new(link) {
+        if part == ".." { _ = target.pop() } else { target.push(part) }
+    }
+    target
+}
+
+/// The book has no other pages, so that such a link would lead nowhere.
+#[test]
+fn the_pages_of_the_book_link_to_nothing_outside_it() {
+    let pages = pages();
+    let book = pages.iter().filter(|(path, _)| path.starts_with("docs"));
+    let outside: Vec<String> = book
+        .flat_map(|(path, page)| page.links.iter().map(move |link| (path, link)))
+        .filter(|(_, link)| link.starts_with("../"))
+        .map(|(path, link)| format!("{}: {link}", path.display()))
+        .collect();
+    assert!(outside.is_empty(), "{outside:#?}");
+}
+
+#[test]
+fn every_command_of_a_page_is_one_that_topology_accepts() {
+    let mut wrong = Vec::new();
+    let mut commands = 0;
+    for (path, page) in pages() {
+        for words in page.commands() {
+            commands += 1;
+            let parsed = Cli::command().try_get_matches_from(crate::verbs::work::ours_first(
+                words.iter().map(Into::into).collect(),
+                &Cli::command(),
+            ));
+            if let Err(error) = parsed
+                && error.use_stderr()
+            {
+                wrong.push(format!("{}: {}: {error}", path.display(), words.join(" ")));
+            }
+        }
+    }
+    assert!(commands > 80, "only {commands} commands were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_topology_of_a_page_is_valid_and_every_block_of_json_is_json() {
+    let mut wrong = Vec::new();
+    for (path, page) in pages() {
+        for (language, block) in &page.blocks {
+            let read = match language.as_str() {
+                "yaml" if block.starts_with("version: 1\n") => {
+                    hatchery::file::read(block, "topology.yaml").map(drop).map_err(|error| error.to_string())
+                }
+                // One or more values.
+                "json" => serde_json::Deserializer::from_str(block)
+                    .into_iter::<serde_json::Value>()
+                    .collect::<Result<Vec<_>, _>>()
+                    .map(drop)
+                    .map_err(|error| error.to_string()),
+                _ => Ok(()),
+            };
+            if let Err(error) = read {
+                wrong.push(format!("{}: {error}\n{block}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

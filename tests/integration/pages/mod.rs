@@ -3,6 +3,11 @@
 use crate::support::page::follow;
 
 #[tokio::test]
+async fn the_start_of_the_readme_works() {
+    follow(include_str!("../../../README.md")).await;
+}
+
+#[tokio::test]
 async fn the_nightly_import_of_the_docs_works() {
     follow(include_str!("../../../docs/nightly-import.md")).await;
 }

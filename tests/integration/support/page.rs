@@ -27,6 +27,7 @@ use super::{
     broker::{PATIENCE, VirtualHost},
     redis,
 };
+use crate::python::python;
 
 /// The commands that change nothing, and so may be repeated.
 const LOOKS: [&str; 10] = [
@@ -53,7 +54,9 @@ pub(crate) async fn follow(page: &str) {
     let host = VirtualHost::new();
     let management = host.management();
     let here = |text: &str| {
-        text.replace("http://guest:guest@localhost:15672", management.trim_end_matches('/')).replace("%2F", &host.name)
+        text.replace("http://guest:guest@localhost:15672", management.trim_end_matches('/'))
+            .replace("%2F", &host.name)
+            .replace("python3 ", &format!("{} ", python()))
     };
     let folder = TempDir::new().unwrap();
     let mut shell = Shell::start(folder.path(), &host);

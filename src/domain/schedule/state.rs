@@ -68,6 +68,17 @@ pub struct ScheduledRun {
     pub outcome: Option<String>,
 }
 
+/// How the outcome of a run begins whose event went to dead-letter.
+pub const DEAD_LETTER: &str = "dead-letter: ";
+
+impl ScheduledRun {
+    /// Tells whether the event went to dead-letter.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.starts_with(DEAD_LETTER))
+    }
+}
+
 /// Since when and why a schedule is paused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Paused {
@@ -235,6 +246,15 @@ impl State {
             (true, Overlap::Queue) => Admission::Wait,
             (true, Overlap::Skip) => Admission::Skip("the run before has not ended"),
         }
+    }
+
+    /// Returns when the next event was due, if that has passed. `None` while the schedule is paused or a run of it is under way.
+    #[must_use]
+    pub fn overdue_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let now = now.as_millisecond();
+        let runs = self.run.as_ref().is_some_and(|run| run.ended.is_none() && run.until > now);
+        let due = self.armed.filter(|_| self.paused.is_none() && !runs)?.arm.due;
+        Timestamp::from_millisecond(due).ok().filter(|_| due < now)
     }
 
     /// Tells whether this event is the one from which the chain goes on.

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     args::Common,
     exit::{Ended, Exit},
+    folded::beside,
     load,
     output::Output,
 };
@@ -33,7 +34,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         };
         let view = ScheduleView::of(info);
         if output.is_text() {
-            output.print(&screen(&view))?;
+            output.print(&screen(&view, Output::columns()))?;
         } else {
             output.json(&view)?;
         }
@@ -42,7 +43,11 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     .await
 }
 
-fn screen(view: &ScheduleView) -> String {
+/// The columns before the values of a schedule.
+const NAMES: usize = 11;
+
+/// Returns the screen of a schedule.
+pub(super) fn screen(view: &ScheduleView, columns: usize) -> String {
     let zone = view.zone();
     let mut lines = vec![("schedule", view.name.clone()), ("state", view.state.to_owned())];
     if let (Some(since), Some(reason)) = (view.paused_since, &view.paused_because) {
@@ -61,6 +66,7 @@ fn screen(view: &ScheduleView) -> String {
         lines.extend(last.ended.map(|at| ("  ended", when(at, &zone))));
         lines.extend(last.outcome.clone().map(|outcome| ("  outcome", outcome)));
     }
-    let lines: Vec<String> = lines.iter().map(|(head, text)| format!("{head:<10} {text}\n")).collect();
+    let lines: Vec<String> =
+        lines.iter().map(|(head, text)| format!("{head:<10} {}\n", beside(NAMES, text, columns))).collect();
     lines.concat()
 }

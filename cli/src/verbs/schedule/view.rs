@@ -111,7 +111,15 @@ fn time(ms: i64) -> Option<Timestamp> {
     Timestamp::from_millisecond(ms).ok()
 }
 
-/// Returns a time in a zone, for people: `2026-06-01 03:00:00 +02:00`.
-pub(crate) fn when(at: Timestamp, zone: &TimeZone) -> String {
-    at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
+/// How a time is shown to people: `2026-06-01 03:00:00 +02:00`.
+pub(super) const WHEN: &str = "%Y-%m-%d %H:%M:%S %:z";
+
+/// Returns a time in a zone, for people.
+pub(super) fn when(at: Timestamp, zone: &TimeZone) -> String {
+    shown(at, zone, WHEN)
+}
+
+/// Returns a time in a zone, in this format.
+pub(super) fn shown(at: Timestamp, zone: &TimeZone, format: &str) -> String {
+    at.to_zoned(zone.clone()).strftime(format).to_string()
 }

@@ -102,7 +102,7 @@ async fn list(
     };
     match output.format {
         Format::Text => {
-            output.print(&screen(&list, topology, unlisted.as_deref(), Timestamp::now(), Output::columns()))?
+            output.print(&screen(&list, topology, unlisted.as_deref(), Timestamp::now(), Output::columns()))?;
         }
         Format::Json => {
             let (more, total) = match total {

@@ -57,6 +57,13 @@ pub(super) fn screen(view: &ScheduleView, columns: usize) -> String {
     lines.extend(view.reference.clone().map(|name| ("reference", name)));
     lines.extend(view.calendar.clone().map(|text| ("calendar", text)));
     lines.extend(view.mode.map(|mode| ("mode", mode.to_owned())));
+    let rule = [
+        ("jitter", &view.jitter),
+        ("overlap", &view.overlap),
+        ("catch-up", &view.catch_up),
+        ("on-failure", &view.on_failure),
+    ];
+    lines.extend(rule.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))));
     for (place, at) in view.next.iter().enumerate() {
         lines.push((if place == 0 { "next" } else { "" }, format!("{}  ({at})", when(*at, &zone))));
     }

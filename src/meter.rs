@@ -2,7 +2,7 @@
 //! program installs. `docs/operations.md` lists them.
 //!
 //! Handles are made once, by [`PublishMeters`], by the worker's `meters` and by the adapter of the broker, and not for each
-//! event. The only label values that are not fixed are the types of the file.
+//! event. The only label values that are not fixed are the types, the sources and the schedules of the file.
 
 use std::collections::BTreeMap;
 
@@ -35,6 +35,9 @@ pub(crate) const REGISTER_EMPTIED: &str = "hatchery_register_emptied_total";
 pub(crate) const SOURCE_DELIVERED: &str = "hatchery_source_delivered_total";
 pub(crate) const SOURCE_MESSAGES: &str = "hatchery_source_messages_total";
 pub(crate) const SOURCE_CONSUMING: &str = "hatchery_source_consuming";
+pub(crate) const SCHEDULE_OVERDUE: &str = "hatchery_schedule_overdue_seconds";
+pub(crate) const SCHEDULE_LAST_START: &str = "hatchery_schedule_last_start_timestamp_seconds";
+pub(crate) const SCHEDULE_FAILED: &str = "hatchery_schedule_failed";
 
 const COUNTERS: [(&str, &str); 17] = [
     (PUBLISHED, "Events that the broker has confirmed, by type and route"),
@@ -56,12 +59,18 @@ const COUNTERS: [(&str, &str); 17] = [
     (SOURCE_MESSAGES, "Messages of a source by what became of them"),
 ];
 
-const GAUGES: [(&str, &str); 5] = [
+const GAUGES: [(&str, &str); 6] = [
     (IN_FLIGHT, "Handlers that run now, by type"),
     (CONSUMING, "Whether the worker consumes the type's queue: 1 or 0"),
     (SOURCE_CONSUMING, "Whether the worker consumes the queue of the source: 1 or 0"),
     (HANDLER_UNAVAILABLE, "1 while the service or the program of the type is away, else 0"),
     (REGISTER_STATE, "1 while Redis is in this state, else 0"),
+    (SCHEDULE_FAILED, "1 if the newest run of the schedule ended in dead-letter, else 0"),
+];
+
+const TIMES: [(&str, &str); 2] = [
+    (SCHEDULE_OVERDUE, "How long the next event of the schedule is due and has not started"),
+    (SCHEDULE_LAST_START, "When the newest run of the schedule began, since 1970"),
 ];
 
 const HISTOGRAMS: [(&str, &str); 3] = [
@@ -77,6 +86,9 @@ pub(crate) fn describe() {
     }
     for (name, text) in GAUGES {
         describe_gauge!(name, Unit::Count, text);
+    }
+    for (name, text) in TIMES {
+        describe_gauge!(name, Unit::Seconds, text);
     }
     for (name, text) in HISTOGRAMS {
         describe_histogram!(name, Unit::Seconds, text);
@@ -128,6 +140,7 @@ mod tests {
         let missing: Vec<_> = COUNTERS
             .iter()
             .chain(&GAUGES)
+            .chain(&TIMES)
             .chain(&HISTOGRAMS)
             .map(|(name, _)| *name)
             .filter(|name| !docs.contains(&format!("| `{name}` |")))

@@ -16,6 +16,7 @@ use crate::{
     left_types::{LeftType, LeftTypes},
     observed::Observed,
     plan::{Action, Address, Change, Counts, Difference, Held, Kind, Need, Object, Plan},
+    schedules::Armed,
 };
 
 /// The version of the JSON format.
@@ -55,6 +56,8 @@ pub(crate) struct Head {
     digest: String,
     /// Types that are no longer in the file and still have events.
     left_types: Vec<LeftType>,
+    /// The schedules of the file, and those that have left it; `null` if Redis does not tell or was not asked.
+    schedules: Option<Vec<Armed>>,
 }
 
 /// A difference between the file and the broker.
@@ -121,9 +124,16 @@ pub(crate) enum ObjectView {
 }
 
 /// Returns the whole plan as one JSON document.
-pub(crate) fn document(plan: &Plan, observed: &Observed, source: &Source, left: &LeftTypes, asked: Asked) -> Document {
+pub(crate) fn document(
+    plan: &Plan,
+    observed: &Observed,
+    source: &Source,
+    left: &LeftTypes,
+    schedules: Option<&[Armed]>,
+    asked: Asked,
+) -> Document {
     Document {
-        head: head(plan, observed, &source.file, left, asked),
+        head: head(plan, observed, &source.file, left, schedules, asked),
         changes: plan.changes.iter().map(|change| with_line(change, plan, source)).collect(),
     }
 }
@@ -166,18 +176,26 @@ pub(crate) fn with_line(change: &Change, plan: &Plan, source: &Source) -> Change
 }
 
 /// Returns the part of the document that describes the plan as a whole, without its changes.
-pub(crate) fn head(plan: &Plan, observed: &Observed, file: &str, left: &LeftTypes, asked: Asked) -> Head {
+pub(crate) fn head(
+    plan: &Plan,
+    observed: &Observed,
+    file: &str,
+    left: &LeftTypes,
+    schedules: Option<&[Armed]>,
+    asked: Asked,
+) -> Head {
     Head {
         format_version: FORMAT_VERSION,
         file: file.to_owned(),
         owner: plan.owner.clone(),
         broker: observed.version.clone(),
         observed_at: observed.at.map(|at| at.to_string()),
-        in_sync: asked.nothing_to_do(plan),
+        in_sync: asked.nothing_to_do(plan) && !schedules.unwrap_or_default().iter().any(Armed::is_change),
         blocked: plan.is_blocked(asked.migrate) || left.is_blocked(asked.prune),
         counts: plan.counts(),
         digest: digest(plan),
         left_types: left.view(),
+        schedules: schedules.map(<[Armed]>::to_vec),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     observed::Observed,
     plan::Plan,
     plan_document::{FORMAT_VERSION, Source, digest, document, hex},
+    schedules::Armed,
 };
 
 /// A limit that no plan reaches, in MiB: a hundred bytes for each object of a topology of a thousand types are 2 MB.
@@ -65,6 +66,7 @@ impl PlanFile {
         source: &Source,
         text: &str,
         left: &LeftTypes,
+        schedules: Option<&[Armed]>,
         asked: Asked,
     ) -> serde_json::Result<Self> {
         Ok(Self {
@@ -73,7 +75,7 @@ impl PlanFile {
             topology: text.to_owned(),
             asked,
             digests: Digests { topology: hex(text.as_bytes()), changes: digest(plan) },
-            plan: serde_json::to_value(document(plan, observed, source, left, asked))?,
+            plan: serde_json::to_value(document(plan, observed, source, left, schedules, asked))?,
         })
     }
 

@@ -10,6 +10,7 @@ use crate::{
     asked::Asked,
     output::{CYAN, DIM, GREEN, RED, YELLOW},
     plan::{Action, Address, Change, Kind, Need, Object, Plan},
+    schedules::Armed,
 };
 
 /// The longest name that sets the width of the name column. A longer name moves only the details of its own line.
@@ -29,22 +30,39 @@ struct Row {
 
 /// Returns all lines of a plan, and its summary. With `verbose` each binding and each object of others has a line too.
 /// Details that do not fit into `columns` continue on the next line.
-pub(crate) fn plan(plan: &Plan, file: &str, verbose: bool, asked: Asked, columns: usize) -> String {
-    format!("{}{}\n", lines(plan, verbose, asked, columns), summary(plan, file, asked))
+pub(crate) fn plan(
+    plan: &Plan,
+    schedules: &[Armed],
+    file: &str,
+    verbose: bool,
+    asked: Asked,
+    columns: usize,
+) -> String {
+    let changed: Vec<&Armed> = schedules.iter().filter(|schedule| schedule.is_change()).collect();
+    let lines = drawn(plan, &changed, verbose, asked, columns);
+    format!("{lines}{}\n", summary(plan, changed.len(), file, asked))
 }
 
 /// Returns all lines of a plan, without its summary.
 pub(crate) fn lines(plan: &Plan, verbose: bool, asked: Asked, columns: usize) -> String {
-    let rows = rows(plan, verbose, asked);
-    let width = rows.iter().map(|row| row.name().chars().count()).filter(|n| *n <= LONGEST_NAME).max().unwrap_or(0);
-    rows.iter().map(|row| row.line(width, columns)).collect()
+    drawn(plan, &[], verbose, asked, columns)
+}
+
+fn drawn(plan: &Plan, schedules: &[&Armed], verbose: bool, asked: Asked, columns: usize) -> String {
+    let (rows, schedules) = (rows(plan, verbose, asked), schedules.iter().map(|schedule| schedule.planned()));
+    let names = rows.iter().map(Row::name).chain(schedules.clone().map(|(_, name, _)| name));
+    let width = names.map(|name| name.chars().count()).filter(|n| *n <= LONGEST_NAME).max().unwrap_or(0);
+    let lines = rows.iter().map(|row| row.line(width, columns));
+    let schedules =
+        schedules.map(|(sign, name, change)| laid_out(sign, "schedule", &plain(name), &[change], width, columns));
+    lines.chain(schedules).collect()
 }
 
 /// Returns the last line: `Plan: 61 add, 0 change, 1 leftover (goes with --prune).`
-fn summary(plan: &Plan, file: &str, asked: Asked) -> String {
+fn summary(plan: &Plan, schedules: usize, file: &str, asked: Asked) -> String {
     let counts = plan.counts();
     let fate = if asked.prune { "" } else { " (goes with --prune)" };
-    if asked.nothing_to_do(plan) {
+    if asked.nothing_to_do(plan) && schedules == 0 {
         let leftovers = match counts.leftover {
             0 => String::new(),
             1 => format!("\n1 leftover stays{fate}."),
@@ -58,6 +76,7 @@ fn summary(plan: &Plan, file: &str, asked: Asked) -> String {
         (migrate, "to migrate", ""),
         (counts.leftover, if asked.prune { "to remove" } else { "leftover" }, fate),
         (counts.blocked + blocked, "blocked", ""),
+        (schedules, if schedules == 1 { "schedule" } else { "schedules" }, ""),
     ];
     parts.extend(more.into_iter().filter(|(n, ..)| *n > 0).map(|(n, name, more)| format!("{n} {name}{more}")));
     format!("Plan: {}.", parts.join(", "))
@@ -173,32 +192,37 @@ impl Row {
             }
             Some(_) => ("ladder".to_owned(), [self.counted()].into_iter().chain(self.details.clone()).collect()),
         };
-        let style = style(self.sign);
-        let head = format!("{} {kind:8} {:width$}", self.sign, self.name());
-        let one = details.join("  ");
-        if one.is_empty() {
-            return format!("{style}{}{style:#}\n", head.trim_end());
-        }
-        let taken = head.chars().count() + 2;
-        if taken + one.chars().count() <= columns {
-            return format!("{style}{head}  {one}{style:#}\n");
-        }
-        // A long name leaves no room, so the details begin on the next line, in the same column as those of other
-        // lines.
-        let column = width + 13;
-        let (first, indent) = if taken > column { (String::new(), column) } else { ("  ".to_owned(), taken) };
-        let separator = format!("\n{:indent$}", "");
-        let lines: Vec<String> =
-            details.iter().flat_map(|detail| wrapped(detail, columns.saturating_sub(indent))).collect();
-        let first = if first.is_empty() { separator.clone() } else { first };
-        let line = format!("{head}{first}{}", lines.join(&separator));
-        format!("{style}{line}{style:#}\n")
+        laid_out(self.sign, &kind, self.name(), &details, width, columns)
     }
 
     fn counted(&self) -> String {
         let counts = self.counts.iter().map(|(kind, n)| format!("{n} {kind}{}", if *n == 1 { "" } else { "s" }));
         counts.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Returns a line of the plan. Details that do not fit into `columns` continue on the next line.
+fn laid_out(sign: char, kind: &str, name: &str, details: &[String], width: usize, columns: usize) -> String {
+    let style = style(sign);
+    let head = format!("{sign} {kind:8} {name:width$}");
+    let one = details.join("  ");
+    if one.is_empty() {
+        return format!("{style}{}{style:#}\n", head.trim_end());
+    }
+    let taken = head.chars().count() + 2;
+    if taken + one.chars().count() <= columns {
+        return format!("{style}{head}  {one}{style:#}\n");
+    }
+    // A long name leaves no room, so the details begin on the next line, in the same column as those of other
+    // lines.
+    let column = width + 13;
+    let (first, indent) = if taken > column { (String::new(), column) } else { ("  ".to_owned(), taken) };
+    let separator = format!("\n{:indent$}", "");
+    let lines: Vec<String> =
+        details.iter().flat_map(|detail| wrapped(detail, columns.saturating_sub(indent))).collect();
+    let first = if first.is_empty() { separator.clone() } else { first };
+    let line = format!("{head}{first}{}", lines.join(&separator));
+    format!("{style}{line}{style:#}\n")
 }
 
 /// Wraps text at spaces to lines of at most `room` characters. A longer word gets a line of its own. A text in brackets

@@ -1,6 +1,11 @@
-//! Arms the schedules after an apply.
+//! Says what an apply would do with the schedules, and arms them after it.
 
-use hatchery::{Topology, internals::operate::ScheduleChange};
+use std::time::Duration;
+
+use hatchery::{
+    Topology,
+    internals::{names::Names, operate::ScheduleChange},
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -8,10 +13,14 @@ use crate::{
     args::Common,
     connect,
     exit::{Ended, Exit},
+    observed::Observed,
     output::{GREEN, Output},
 };
 
-/// What an apply has done with a schedule.
+/// How long Redis may take to answer. A plan works without Redis, so it does not wait long.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// What an apply has done with a schedule, or would do.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Armed {
@@ -25,7 +34,7 @@ pub(crate) struct Armed {
 }
 
 impl Armed {
-    fn of((name, change): (String, ScheduleChange)) -> Self {
+    pub(crate) fn of((name, change): (String, ScheduleChange)) -> Self {
         let (change, next) = match change {
             ScheduleChange::Unchanged => ("unchanged", None),
             ScheduleChange::Armed(at) => ("armed", Some(at)),
@@ -34,6 +43,23 @@ impl Armed {
             ScheduleChange::Removed => ("removed", None),
         };
         Self { name, change, next }
+    }
+
+    /// Tells whether an apply changes anything for this schedule.
+    pub(crate) fn is_change(&self) -> bool {
+        self.change != "unchanged"
+    }
+
+    /// Returns the sign, the name and the change, for the line of a plan.
+    pub(crate) fn planned(&self) -> (char, &str, String) {
+        let Self { name, change, next } = self;
+        match (*change, next) {
+            ("armed", Some(at)) => ('+', name, format!("armed, next at {at}")),
+            ("removed", _) => ('-', name, "removed; its next event does not run".to_owned()),
+            ("paused", _) => ('~', name, "changed; it stays paused".to_owned()),
+            (change, Some(at)) => ('~', name, format!("{change}, next at {at}")),
+            (change, None) => ('~', name, change.to_owned()),
+        }
     }
 
     fn line(&self) -> Option<String> {
@@ -48,10 +74,63 @@ impl Armed {
     }
 }
 
-/// Arms the schedules of the file, and removes those that have left it. A topology without schedules needs no Redis for it.
-pub(crate) async fn arm(common: &Common, topology: &Topology, output: Output) -> anyhow::Result<Vec<Armed>> {
+/// What an apply would do with the schedules.
+pub(crate) struct Planned {
+    /// What becomes of each schedule; `Err` says why Redis does not tell.
+    changes: Result<Vec<Armed>, String>,
+}
+
+impl Planned {
+    /// Returns the schedules; `None` if Redis does not tell.
+    pub(crate) fn changes(&self) -> Option<&[Armed]> {
+        self.changes.as_deref().ok()
+    }
+
+    /// Tells whether an apply would change a schedule, as far as that is known.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.changes.iter().flatten().any(Armed::is_change)
+    }
+
+    /// Warns if Redis does not tell.
+    pub(crate) fn warn(&self, output: Output) {
+        if let Err(why) = &self.changes {
+            output.warn(&format!("what an apply would do with the schedules is not known: {why}"));
+        }
+    }
+}
+
+/// Returns what an apply would do with the schedules, and writes nothing.
+pub(crate) async fn plan(common: &Common, topology: &Topology, observed: &Observed) -> anyhow::Result<Planned> {
+    if !are_looked_at(common, topology)? {
+        return Ok(Planned { changes: Ok(Vec::new()) });
+    }
+    let names = Names::new(topology.name.clone());
+    let asking = async {
+        let events = connect::builder(common, topology.clone(), "topology plan")?.events()?;
+        let schedules = events.schedules();
+        let ready = |queue: String| observed.queues.iter().find(|it| it.name == queue).and_then(|it| it.messages_ready);
+        let changes = schedules.plan(|event_type| ready(names.processing(event_type)).is_some_and(|ready| ready > 0));
+        anyhow::Ok(changes.await?)
+    };
+    let changes = match tokio::time::timeout(LIMIT, asking).await {
+        Ok(Ok(changes)) => Ok(changes.into_iter().map(Armed::of).collect()),
+        // A file without schedules has none to remove most of the time.
+        Ok(Err(_)) | Err(_) if topology.schedules.is_empty() => Ok(Vec::new()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("Redis does not answer".to_owned()),
+    };
+    Ok(Planned { changes })
+}
+
+/// Tells whether Redis is asked about schedules. A topology without schedules needs no Redis for it.
+fn are_looked_at(common: &Common, topology: &Topology) -> anyhow::Result<bool> {
     let has_redis = common.given_redis_url()?.is_some_and(|url| !url.secret().is_empty());
-    if topology.schedules.is_empty() && !(has_redis && topology.types.values().any(|spec| spec.register)) {
+    Ok(!topology.schedules.is_empty() || has_redis && topology.types.values().any(|spec| spec.register))
+}
+
+/// Arms the schedules of the file, and removes those that have left it.
+pub(crate) async fn arm(common: &Common, topology: &Topology, output: Output) -> anyhow::Result<Vec<Armed>> {
+    if !are_looked_at(common, topology)? {
         return Ok(Vec::new());
     }
     let hatchery = connect::connect(common, topology.clone(), "topology apply").await?;

@@ -48,6 +48,18 @@ mod tests {
         assert!(text.contains("`mine.scheduler`, `mine.processor.mail`"), "{text}");
     }
 
+    #[test]
+    fn the_examples_in_comments_are_valid() {
+        let text = starter(&"mine".parse().expect("a word"));
+        // Prose begins with a capital letter.
+        let is_example = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_uppercase());
+        let examples = text.lines().skip_while(|line| *line != "# sources:" && *line != "# schedules:");
+        let examples = examples.filter_map(|line| line.strip_prefix("# ").filter(|rest| is_example(rest)));
+        let examples = examples.collect::<Vec<_>>().join("\n");
+        let topology = crate::file::read(&format!("{text}\n{examples}\n"), "topology.yaml").expect("valid");
+        assert_eq!((topology.sources.len(), topology.schedules.len()), (1, 2));
+    }
+
     proptest! {
         #[test]
         fn any_word_is_a_name(name in "[A-Za-z0-9_-]{1,6}") {

@@ -11,10 +11,10 @@ use crate::{
         schedule::{
             definition::Definition,
             rule::{Arm, Mode},
-            state::State,
+            state::{State, Wanted},
             template::Template,
         },
-        words::{Word, nearest},
+        words::{EventType, Word, nearest},
     },
     ports::RegisterError,
     schedules::{self, RepairError, Repaired, Repairer},
@@ -94,6 +94,34 @@ impl Schedules {
         Repairer { topology, routes, broker: &**broker, register: &**register, clock: &**clock, outage }
     }
 
+    /// Returns what [`Schedules::apply`] would do now, and changes nothing. `waits` tells whether events wait in the processing queue of a
+    /// type: an event there is late and not lost.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn plan(
+        &self,
+        waits: impl Fn(&EventType) -> bool,
+    ) -> Result<Vec<(String, ScheduleChange)>, SchedulesError> {
+        let (mut states, now) = (self.shared.register.schedules().await?, self.shared.clock.now());
+        let mut changes = Vec::new();
+        for (name, definition) in &self.shared.topology.schedules {
+            let before = states.remove(name.as_str()).as_deref().and_then(State::parse);
+            let is_changed = is_changed(before.as_ref(), definition);
+            let (_, wanted) = State::applied(before, definition, now).repaired(definition, now);
+            let repaired = match wanted {
+                Some(Wanted::Unpublished(arm)) => Some(Repaired::Armed(arm)),
+                Some(Wanted::Late(arm)) => (!waits(&definition.event_type)).then_some(Repaired::ArmedAgain(arm)),
+                None => None,
+            };
+            changes.push((name.to_string(), ScheduleChange::of(repaired, is_changed)));
+        }
+        let removed =
+            states.into_iter().filter(|(_, text)| State::parse(text).is_some_and(|state| !state.is_removed()));
+        changes.extend(removed.map(|(name, _)| (name, ScheduleChange::Removed)));
+        Ok(changes)
+    }
+
     /// Arms every schedule of the file that is new, has another definition, or has lost its next event, and removes those that have left
     /// the file. Doing it again does no harm.
     ///
@@ -122,19 +150,13 @@ impl Schedules {
     }
 
     async fn apply_one(&self, definition: &Definition) -> Result<ScheduleChange, SchedulesError> {
-        let digest = definition.digest();
-        let mut is_changed = false;
+        let mut was_changed = false;
         let repairer = self.repairer();
         let repaired = repairer.repair(definition, |state| {
-            is_changed = state.as_ref().is_none_or(|state| state.digest != digest);
+            was_changed = is_changed(state.as_ref(), definition);
             Some(State::applied(state, definition, self.shared.clock.now()))
         });
-        Ok(match repaired.await? {
-            Some(Repaired::Armed(arm)) => ScheduleChange::Armed(schedules::time(arm.due)),
-            Some(Repaired::ArmedAgain(arm)) => ScheduleChange::ArmedAgain(schedules::time(arm.due)),
-            None if is_changed => ScheduleChange::Paused,
-            None => ScheduleChange::Unchanged,
-        })
+        Ok(ScheduleChange::of(repaired.await?, was_changed))
     }
 
     /// Returns the schedules of the file and those that Redis knows besides, by name. Removed schedules are left out.
@@ -248,6 +270,22 @@ impl Schedules {
             name: name.to_owned(),
             nearest: nearest(name, schedules.keys().map(Word::as_str)).map(str::to_owned),
         })
+    }
+}
+
+fn is_changed(state: Option<&State>, definition: &Definition) -> bool {
+    state.is_none_or(|state| state.digest != definition.digest())
+}
+
+impl ScheduleChange {
+    /// Returns the change of a schedule of the file, from what is published for it.
+    fn of(repaired: Option<Repaired>, is_changed: bool) -> Self {
+        match repaired {
+            Some(Repaired::Armed(arm)) => Self::Armed(schedules::time(arm.due)),
+            Some(Repaired::ArmedAgain(arm)) => Self::ArmedAgain(schedules::time(arm.due)),
+            None if is_changed => Self::Paused,
+            None => Self::Unchanged,
+        }
     }
 }
 

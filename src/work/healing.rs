@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::common::Common;
+use super::{common::Common, schedule_meters::ScheduleMeters};
 use crate::{
     domain::schedule::{definition::Definition, state::State},
     schedules::{Repaired, Repairer, time},
@@ -16,7 +16,10 @@ const ASK: Duration = Duration::from_secs(10);
 
 /// Heals until the worker stops. A schedule that cannot be healed now is healed at the next look.
 pub(super) async fn heal(common: Arc<Common>) {
+    let meters = ScheduleMeters::new(&common.topology);
+    meters.read(&common).await;
     while common.stop.run_until_cancelled(tokio::time::sleep(ASK)).await.is_some() {
+        meters.read(&common).await;
         match common.register.take_turn(LOOK).await {
             Ok(true) => {}
             Ok(false) => continue,

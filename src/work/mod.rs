@@ -33,6 +33,7 @@ mod quarantine;
 mod readiness;
 mod renewal;
 mod run;
+mod schedule_meters;
 mod scheduled;
 mod settle;
 mod source;

@@ -22,7 +22,7 @@ use crate::{
             definition::Definition,
             link::Link,
             rule::{Arm, Mode, OnScheduleFailure},
-            state::{Admission, State, UNKNOWN},
+            state::{Admission, DEAD_LETTER, State, UNKNOWN},
             template::Template,
         },
         settlement::Decision,
@@ -100,7 +100,7 @@ impl Lane {
         let (outcome, failed) = match decision {
             Decision::Finish => ("done".to_owned(), false),
             Decision::Drop { reason } => (format!("dropped: {reason}"), false),
-            Decision::DeadLetter(failed) => (format!("dead-letter: {}", failed.error()), true),
+            Decision::DeadLetter(failed) => (format!("{DEAD_LETTER}{}", failed.error()), true),
             Decision::Retry { ttl, .. } => return self.note_wait(link, ttl.as_duration()).await,
             Decision::RetryAfter { after, .. } => return self.note_wait(link, *after).await,
             Decision::Requeue { at, .. } => return self.note_wait(link, time::until(now, *at)).await,

@@ -55,7 +55,7 @@ pub(crate) struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
-    /// Programs: publishers, workers.
+    /// Programs: publishers, workers. A schedule counts as one, though workers publish its events.
     Program,
     /// An exchange.
     Exchange,
@@ -97,6 +97,11 @@ impl From<&Picture> for Drawing {
         }
         for (n, source) in picture.sources.iter().enumerate() {
             drawing.source(n, source);
+        }
+        for (n, schedule) in picture.schedules.iter().enumerate() {
+            let id = format!("schedule_{n}");
+            drawing.node(&id, Kind::Program, &format!("schedule {}", schedule.name), &[&schedule.about], None);
+            drawing.edge(&id, "scheduler", &format!("events of {}", schedule.event_type));
         }
         drawing.node("retry", Kind::Exchange, "retry", &[], None);
         if picture.lanes.iter().any(|lane| lane.puts_aside) {

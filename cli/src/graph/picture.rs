@@ -6,6 +6,7 @@ use hatchery::internals::{
     compile::{BUSY, hatcheries},
     delay::Ladder,
     names::{self, Names},
+    schedule::definition::Definition,
     source::SourceSpec,
     spec::{Coalesce, Delayed, Immediate, OnFailure, Retry, Topology, TypeSpec},
     ttl::Ttl,
@@ -27,6 +28,8 @@ pub(crate) struct Picture {
     pub(super) ladder: Ladder,
     pub(super) lanes: Vec<Lane>,
     pub(super) sources: Vec<SourceQueue>,
+    /// The schedules of the types that are drawn.
+    pub(super) schedules: Vec<Schedule>,
     /// The number of types of the topology.
     pub(super) types: usize,
     /// The number of types that are in no lane.
@@ -65,6 +68,25 @@ impl SourceQueue {
             queue: queue.strip_prefix(&format!("{}.", names.owner())).unwrap_or(&queue).to_owned(),
             is_declared: spec.is_declared(),
             about: format!("{whose}messages that become events of {types}{order}"),
+        }
+    }
+}
+
+/// A schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Schedule {
+    pub(super) name: String,
+    pub(super) event_type: EventType,
+    /// When its events run, in one line.
+    pub(super) about: String,
+}
+
+impl Schedule {
+    fn new(definition: &Definition) -> Self {
+        Self {
+            name: definition.name.to_string(),
+            event_type: definition.event_type.clone(),
+            about: definition.rule.calendar.to_string(),
         }
     }
 }
@@ -108,6 +130,9 @@ impl Picture {
     fn with(topology: &Topology, lanes: Vec<Lane>, left_out: usize) -> Self {
         let names = Names::new(topology.name.clone());
         let sources = topology.sources.iter().map(|(name, spec)| SourceQueue::new(&names, name, spec));
+        let is_drawn = |name: &EventType| lanes.iter().any(|lane| lane.types.contains(name));
+        let schedules = topology.schedules.values().filter(|definition| is_drawn(&definition.event_type));
+        let schedules = schedules.map(Schedule::new).collect();
         let timers = hatcheries(topology).into_iter().map(|ttl| Timer { ttl, purposes: purposes(topology, ttl) });
         Self {
             name: topology.name.to_string(),
@@ -115,6 +140,7 @@ impl Picture {
             ladder: topology.ladder,
             lanes,
             sources: sources.collect(),
+            schedules,
             types: topology.types.len(),
             left_out,
         }
@@ -124,9 +150,11 @@ impl Picture {
     pub(super) fn summary(&self) -> String {
         let levels = count(self.ladder.levels().into(), "level", "levels");
         let types = count(self.types, "type", "types");
-        let sources = self.sources.len();
-        let sources = if sources == 0 { String::new() } else { format!(", {}", count(sources, "source", "sources")) };
-        format!("{types}, {}, a ladder of {levels}{sources}", count(self.timers.len(), "hatchery", "hatcheries"))
+        let more = |n: usize, one, many| if n == 0 { String::new() } else { format!(", {}", count(n, one, many)) };
+        let sources = more(self.sources.len(), "source", "sources");
+        let schedules = more(self.schedules.len(), "schedule", "schedules");
+        let hatcheries = count(self.timers.len(), "hatchery", "hatcheries");
+        format!("{types}, {hatcheries}, a ladder of {levels}{sources}{schedules}")
     }
 
     /// Returns a line about the types that are not drawn, if there are any.

@@ -65,6 +65,27 @@ fn sources_are_drawn(#[case] extension: &str, #[case] draw: fn(&Picture) -> Stri
     golden(&format!("tests/graph/sources.{extension}"), &draw(&Picture::new(&topology(SOURCES))));
 }
 
+const SCHEDULES: &str = "\
+version: 1
+name: billing
+hatcheries: [5s, 1m]
+types: { hr-import: {}, mail: {} }
+schedules:
+  nightly-import: { type: hr-import, cron: \"0 3 * * 1-5\", timezone: Europe/Berlin }
+  poll-bank: { type: hr-import, every: 5m }
+";
+
+#[rstest]
+#[case("txt", |picture: &Picture| text(picture, 80))]
+#[case("mmd", mermaid)]
+#[case("dot", dot)]
+#[case("svg", svg)]
+fn schedules_are_drawn(#[case] extension: &str, #[case] draw: fn(&Picture) -> String) {
+    golden(&format!("tests/graph/schedules.{extension}"), &draw(&Picture::new(&topology(SCHEDULES))));
+    let chosen = ["mail".parse().expect("a word")].into();
+    assert!(!draw(&Picture::of(&topology(SCHEDULES), &chosen)).contains("nightly-import"));
+}
+
 #[test]
 fn a_tree_is_as_it_was_drawn() {
     screens("graph/billing", |columns| text(&Picture::new(&topology(BILLING)), columns));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::picture::{ASIDE, Lane, Picture, SourceQueue, longest, shortened};
+use super::picture::{ASIDE, Lane, Picture, Schedule, SourceQueue, longest, shortened};
 
 /// The longest name that has its description beside it.
 const WIDEST_NAME: usize = 40;
@@ -67,7 +67,7 @@ fn trees(picture: &Picture) -> Vec<Tree> {
         Tree {
             name: "processor".to_owned(),
             about: "takes due events".to_owned(),
-            below: picture.lanes.iter().map(lane).collect(),
+            below: picture.lanes.iter().map(|lane| tree(lane, &picture.schedules)).collect(),
         },
         leaf("unrouted", "alternate exchange: messages without a binding"),
     ];
@@ -83,7 +83,7 @@ fn source(source: &SourceQueue) -> Tree {
     Tree { name: source.queue.clone(), about: source.about.clone(), below }
 }
 
-fn lane(lane: &Lane) -> Tree {
+fn tree(lane: &Lane, schedules: &[Schedule]) -> Tree {
     let label = lane.label();
     let mut workers = format!("{}, {} prefetched", lane.at_a_time(), lane.prefetch);
     if let Some(failing) = lane.failing() {
@@ -91,8 +91,10 @@ fn lane(lane: &Lane) -> Tree {
     }
     let retry = lane.retries.iter().map(|ttl| leaf(&format!("retry.{label}.{ttl}"), &lane.when(*ttl)));
     let dead = lane.buried();
-    let below = [leaf("workers", &workers)]
-        .into_iter()
+    let schedules = schedules.iter().filter(|schedule| lane.types.contains(&schedule.event_type));
+    let below = schedules
+        .map(|schedule| leaf(&format!("schedule {}", schedule.name), &schedule.about))
+        .chain([leaf("workers", &workers)])
         .chain(retry)
         .chain(lane.aside().map(|name| leaf(&name, ASIDE)))
         .chain([leaf(&format!("dead-letter.{label}"), &dead)])

@@ -20,6 +20,7 @@ use crate::{
     plan_document::{ChangeView, Head, Source, document, head, with_line},
     plan_file::PlanFile,
     register, render,
+    schedules::{self, Planned},
 };
 
 /// Show what would change on the broker, and change nothing
@@ -69,8 +70,10 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         output.warn(&fault);
     }
     let left = left_types::Register::new(common, &topology).ask(&plan).await;
+    let schedules = schedules::plan(common, &topology, &observed).await?;
     if let Some(path) = &args.out {
-        PlanFile::new(&plan, &observed, &source, &text, &left, args.asked)?.write(path)?;
+        let file = PlanFile::new(&plan, &observed, &source, &text, &left, schedules.changes(), args.asked)?;
+        file.write(path)?;
     }
     // A plan file holds only changes of the broker, so the register's user is not in it. `apply` reads it again, and
     // may be given `--moved-from`.
@@ -78,10 +81,12 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     if let Some(refusal) = looked.and_then(|looked| looked.refusal) {
         plan.block(&refusal);
     }
-    show(&plan, &observed, &source, &left, args.asked, output)?;
+    show(&plan, &observed, &source, &left, &schedules, args.asked, output)?;
     left.warn(output);
+    schedules.warn(output);
     Ok(match () {
-        () if !args.detailed_exitcode || args.asked.nothing_to_do(&plan) => Exit::Done,
+        () if !args.detailed_exitcode => Exit::Done,
+        () if args.asked.nothing_to_do(&plan) && !schedules.is_pending() => Exit::Done,
         () if plan.is_blocked(args.asked.migrate) || left.is_blocked(args.asked.prune) => Exit::Blocked,
         () => Exit::Pending,
     })
@@ -101,20 +106,22 @@ fn show(
     observed: &Observed,
     source: &Source,
     left: &LeftTypes,
+    schedules: &Planned,
     asked: Asked,
     output: Output,
 ) -> anyhow::Result<()> {
     match output.format {
         Format::Text => {
             let columns = Output::drawing_columns();
-            output.print(&render::plan(plan, &source.file, output.verbose, asked, columns))?;
+            let schedules = schedules.changes().unwrap_or_default();
+            output.print(&render::plan(plan, schedules, &source.file, output.verbose, asked, columns))?;
         }
-        Format::Json => output.json(&document(plan, observed, source, left, asked))?,
+        Format::Json => output.json(&document(plan, observed, source, left, schedules.changes(), asked))?,
         Format::Ndjson => {
             for change in &plan.changes {
                 output.json(&Line::Change(with_line(change, plan, source)))?;
             }
-            output.json(&Line::Plan(head(plan, observed, &source.file, left, asked)))?;
+            output.json(&Line::Plan(head(plan, observed, &source.file, left, schedules.changes(), asked)))?;
         }
     }
     Ok(())

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use hatchery::internals::compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target};
+use hatchery::internals::{
+    compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
+    operate::ScheduleChange,
+};
 use rstest::rstest;
 
 use super::*;
@@ -11,6 +14,7 @@ use crate::{
     golden::{golden, screens},
     observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue},
     plan::{APPLY_TO, PRIORITY},
+    schedules::Armed,
 };
 
 pub(crate) const FILE: &str = "\
@@ -210,11 +214,29 @@ const PRUNE: Asked = Asked { migrate: false, prune: true };
 fn a_plan_reads_as_in_its_golden_file(#[case] name: &str, #[case] asked: Asked, #[case] case: fn() -> Case) {
     let Case { file, observed } = case();
     let plan = plan(&read(&file), &observed);
-    screens(&format!("plan/{name}"), |columns| render::plan(&plan, "topology.yaml", false, asked, columns));
+    screens(&format!("plan/{name}"), |columns| render::plan(&plan, &[], "topology.yaml", false, asked, columns));
     if matches!(name, "classic-to-quorum" | "hatchery-ttl" | "stranger") {
         let source = Source::new("topology.yaml".to_owned(), &file);
-        let document = serde_json::to_value(document(&plan, &observed, &source, &LeftTypes::default(), asked));
+        let document =
+            serde_json::to_value(document(&plan, &observed, &source, &LeftTypes::default(), Some(&[]), asked));
         let document = document.expect("JSON");
         golden(&format!("tests/plan/{name}.json"), &format!("{document:#}\n"));
     }
+}
+
+#[test]
+fn a_plan_shows_what_becomes_of_schedules() {
+    let at = "2026-06-01T01:00:00Z".parse().expect("a time");
+    let changes = [
+        ("nightly-import", ScheduleChange::Armed(at)),
+        ("poll-bank", ScheduleChange::Unchanged),
+        ("poll-mail", ScheduleChange::ArmedAgain(at)),
+        ("reminders-of-invoices-that-are-overdue", ScheduleChange::Paused),
+        ("yearly", ScheduleChange::Removed),
+    ];
+    let changes = changes.map(|(name, change)| Armed::of((name.to_owned(), change)));
+    let plan = plan(&read(FILE), &applied(&read(FILE)));
+    screens("plan/schedules", |columns| render::plan(&plan, &changes, "topology.yaml", false, NONE, columns));
+    let unchanged = render::plan(&plan, &changes[1..2], "topology.yaml", false, NONE, 80);
+    assert!(unchanged.starts_with("No changes."), "{unchanged}");
 }

@@ -46,6 +46,33 @@ struct Words {
     extra: bool,
 }
 
+/// Which event of a schedule an id names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// The event of an instant.
+    Instant(Timestamp),
+    /// The event with this number.
+    Number(i64),
+    /// An event that a person has published with `topology schedule run-now`.
+    Extra,
+}
+
+impl Named {
+    /// Reads the id of an event of a schedule: the schedule's name, and which event it is. A publisher may have chosen an id that looks like
+    /// one.
+    #[must_use]
+    pub fn read(id: &str) -> Option<(&str, Self)> {
+        let at = id.find(['@', '#', '!'])?;
+        let (name, which) = (&id[..at], &id[at + 1..]);
+        let named = match &id[at..=at] {
+            "@" => Self::Instant(which.parse().ok()?),
+            "#" => Self::Number(which.parse().ok()?),
+            _ => which.parse::<uuid::Uuid>().map(|_| Self::Extra).ok()?,
+        };
+        Some((name, named))
+    }
+}
+
 /// Why a header is not a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {

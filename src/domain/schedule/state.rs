@@ -68,6 +68,17 @@ pub struct ScheduledRun {
     pub outcome: Option<String>,
 }
 
+/// How the outcome of a run begins whose event went to dead-letter.
+pub const DEAD_LETTER: &str = "dead-letter: ";
+
+impl ScheduledRun {
+    /// Tells whether the event went to dead-letter.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.starts_with(DEAD_LETTER))
+    }
+}
+
 /// Since when and why a schedule is paused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Paused {
@@ -237,6 +248,15 @@ impl State {
         }
     }
 
+    /// Returns when the next event was due, if that has passed. `None` while the schedule is paused or a run of it is under way.
+    #[must_use]
+    pub fn overdue_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let now = now.as_millisecond();
+        let runs = self.run.as_ref().is_some_and(|run| run.ended.is_none() && run.until > now);
+        let due = self.armed.filter(|_| self.paused.is_none() && !runs)?.arm.due;
+        Timestamp::from_millisecond(due).ok().filter(|_| due < now)
+    }
+
     /// Tells whether this event is the one from which the chain goes on.
     #[must_use]
     pub fn is_next(&self, link: &Link) -> bool {
@@ -341,78 +361,5 @@ fn millis(duration: Duration) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::schedule::{calendar::Calendar, rule::Rule};
-
-    const SECOND: i64 = 1_000;
-
-    /// Each second, with this payload.
-    fn definition(payload: &'static str) -> Definition {
-        Definition {
-            name: "poll".parse().expect("a word"),
-            event_type: "import".parse().expect("a word"),
-            reference: None,
-            payload: payload.into(),
-            rule: Rule {
-                calendar: Calendar::every(Duration::from_secs(1)).expect("an interval"),
-                mode: Mode::Fixed,
-                jitter: Duration::ZERO,
-                overlap: Overlap::Queue,
-                catch_up: CatchUp::All,
-                on_failure: OnScheduleFailure::Continue,
-            },
-        }
-    }
-
-    fn at(ms: i64) -> Timestamp {
-        Timestamp::from_millisecond(ms).expect("a time")
-    }
-
-    /// The state in which the event at `position` of this definition is armed.
-    fn armed(definition: &Definition, position: i64) -> State {
-        let arm = Arm { position, due: position };
-        State::default().with(definition, arm)
-    }
-
-    impl State {
-        fn with(self, definition: &Definition, arm: Arm) -> Self {
-            Self { digest: definition.digest(), armed: Some(Armed { arm, published: true }), ..self }
-        }
-    }
-
-    #[test]
-    fn an_instant_that_the_new_chain_has_not_reached_is_not_settled() {
-        let (old, new) = (definition("1"), definition("2"));
-        // A worker of the former definition runs second 5 and arms second 6, while an apply arms second 5 again.
-        let state = State::applied(Some(armed(&old, 5 * SECOND)), &new, at(5 * SECOND + 10));
-        assert_eq!(state.armed.map(|armed| armed.arm.position), Some(5 * SECOND));
-        let drop = |second: i64| state.admit(&old.link(second * SECOND), false, at(6 * SECOND));
-        let dropped = |is_armed| Admission::Drop { why: "its schedule has another definition now", is_armed };
-        assert_eq!([drop(4), drop(5), drop(6)], [dropped(false), dropped(true), dropped(true)]);
-    }
-
-    #[test]
-    fn a_chain_goes_on_from_an_event_that_was_settled_elsewhere() {
-        let (old, new) = (definition("1"), definition("2"));
-        let running = armed(&old, 5 * SECOND).started(&old.link(5 * SECOND), at(5 * SECOND), at(60 * SECOND));
-        let state = State::applied(Some(running), &new, at(5 * SECOND + 10));
-        let copy = new.link(5 * SECOND);
-        assert!(!state.stands_at(&copy), "the run may fail, and its event then waits to run again");
-        let ended = state.ended(&old.link(5 * SECOND), at(5 * SECOND + 20), "done", false);
-        assert!(ended.stands_at(&copy) && !ended.stands_at(&old.link(5 * SECOND)));
-        assert!(ended.stands_at(&new.link(6 * SECOND)), "the state is written after the publish");
-        let next = Arm { position: 6 * SECOND, due: 6 * SECOND };
-        assert!(!ended.armed(&new.digest(), next).stands_at(&copy), "the chain has gone on");
-    }
-
-    #[test]
-    fn a_schedule_that_comes_back_begins_with_the_next_instant() {
-        let definition = definition("1");
-        let removed = armed(&definition, 5 * SECOND).removed();
-        let why = removed.admit(&definition.link(5 * SECOND), false, at(5 * SECOND));
-        assert_eq!(why, Admission::Drop { why: "its schedule was removed", is_armed: false });
-        let back = State::applied(Some(removed), &definition, at(9 * SECOND + 500));
-        assert_eq!(back.armed.map(|armed| armed.arm.position), Some(10 * SECOND));
-    }
-}
+#[path = "state_tests.rs"]
+mod tests;

@@ -9,7 +9,7 @@ use rstest::rstest;
 use super::{
     calendar::Calendar,
     definition::Definition,
-    link::{Link, LinkError},
+    link::{Link, LinkError, Named},
     rule::{Arm, CatchUp, Mode, OnScheduleFailure, Overlap, Rule},
     state::{Armed, OVERDUE, State, Wanted},
 };
@@ -219,4 +219,41 @@ fn only_an_overdue_event_is_published_again() {
     assert_eq!(wanted, Some(Wanted::Late(again)));
     // It is not published once more before it is overdue again.
     assert_eq!(repaired.repaired(&definition, now).1, None);
+}
+
+#[rstest]
+#[case::instant("nightly@2026-06-01T11:00:00Z", Some(Named::Instant(at("2026-06-01T11:00:00Z"))))]
+#[case::number("nightly#1780135503214", Some(Named::Number(1_780_135_503_214)))]
+#[case::by_hand("nightly!0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", Some(Named::Extra))]
+#[case::other_id("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", None)]
+#[case::address("nightly@example.org", None)]
+#[case::invoice("nightly#a-17", None)]
+fn an_id_names_the_event_of_a_schedule(#[case] id: &str, #[case] named: Option<Named>) {
+    assert_eq!(Named::read(id), named.map(|named| ("nightly", named)));
+}
+
+#[test]
+fn the_id_of_a_link_is_read_again() {
+    for (rule, named) in [
+        (hourly(CatchUp::Last), Named::Instant(at("2026-06-01T11:00:00Z"))),
+        (every(5), Named::Number(ms("2026-06-01T11:00:00Z"))),
+    ] {
+        let link = definition(rule).link(ms("2026-06-01T11:00:00Z"));
+        assert_eq!(Named::read(&link.id()), Some(("nightly", named)));
+    }
+}
+
+#[test]
+fn a_schedule_is_overdue_unless_it_runs_or_is_paused() {
+    let definition = definition(hourly(CatchUp::Last));
+    let due = at("2026-06-01T11:00:00Z");
+    let position = due.as_millisecond();
+    let state = State::default().armed("", Arm { position, due: position });
+    let late = at("2026-06-01T11:04:00Z");
+    assert_eq!((state.overdue_since(late), state.overdue_since(due)), (Some(due), None));
+    assert_eq!(state.clone().paused(late, "closed").overdue_since(late), None);
+    let running = state.started(&definition.link(position), late, at("2026-06-01T11:06:00Z"));
+    assert_eq!(running.overdue_since(late), None);
+    let lost = at("2026-06-01T11:07:00Z");
+    assert_eq!(running.overdue_since(lost), Some(due));
 }

@@ -107,6 +107,26 @@ async fn the_documented_acl_is_enough() {
 }
 
 #[tokio::test]
+async fn the_documented_acl_is_enough_for_schedules() {
+    let server = Server::start(free_port(), &[]);
+    let with_user = server.url.replace("redis://", "redis://billing:secret@");
+    let file = format!("{TYPES}\nschedules: {{ poll: {{ type: import, every: 1s }} }}\n");
+    let declared = Declared::with_redis(&file, &with_user).await;
+    server.say(&words(&documented("ACL SETUSER billing on", &declared)[0])).await;
+    server.say(&["ACL", "SETUSER", "default", "-@all", "+acl"]).await;
+    let hatchery = declared.connect_patiently().await;
+    let (worker, schedules) = (Working::start(&hatchery, "import", |_| Outcome::Done), hatchery.events().schedules());
+    schedules.apply().await.unwrap();
+    worker.runs.reach(2).await;
+    assert!(schedules.pause("poll", "closed").await.unwrap());
+    assert!(schedules.resume("poll").await.unwrap().is_some());
+    schedules.run_now("poll").await.unwrap();
+    assert_eq!(schedules.list().await.unwrap().len(), 1);
+    worker.runs.reach(4).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn the_documented_acl_is_enough_in_a_cluster() {
     let cluster = Cluster::start(Kind::default()).await;
     let with_user = cluster.url_of("billing:secret@");

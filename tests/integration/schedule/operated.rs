@@ -106,3 +106,69 @@ async fn a_backfill_runs_the_instants_that_have_passed() {
     let shown = schedule(&place, &["show", "nightly"]).await;
     assert_eq!((&shown["state"], &shown["last"]), (&"armed".into(), &Value::Null));
 }
+
+/// Returns the plan of the file, for which `--detailed-exitcode` says this.
+async fn plan(place: &Place<'_>, code: i32) -> Value {
+    let mut command = place.command(&["-o", "json", "plan", "--detailed-exitcode"]);
+    command.env("RABBITMQ_MANAGEMENT_URL", place.declared.host.management());
+    let ended = place.run(&mut command).await;
+    assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn changes(answer: &Value) -> Vec<(&str, &str)> {
+    let schedules = answer["schedules"].as_array().unwrap().iter();
+    schedules.map(|one| (one["name"].as_str().unwrap(), one["change"].as_str().unwrap())).collect()
+}
+
+#[tokio::test]
+async fn a_plan_says_what_an_apply_then_does_with_schedules() {
+    let file = "\
+types: { mail: {} }
+schedules:
+  nightly: { type: mail, cron: \"0 3 * * *\" }
+  weekly: { type: mail, cron: \"0 3 * * 1\" }
+";
+    let declared = Declared::new(file).await;
+    let place = Place::new(&declared);
+    let planned = plan(&place, 3).await;
+    assert_eq!(changes(&planned), [("nightly", "armed"), ("weekly", "armed")]);
+    assert_eq!((&planned["in_sync"], &planned["counts"]["add"]), (&false.into(), &0.into()));
+    // The plan has written nothing.
+    assert_eq!(schedule(&place, &["show", "nightly"]).await["state"], "not applied");
+    assert_eq!(apply(&place).await["schedules"], planned["schedules"]);
+
+    let planned = plan(&place, 0).await;
+    assert_eq!(changes(&planned), [("nightly", "unchanged"), ("weekly", "unchanged")]);
+    assert_eq!(planned["in_sync"], true);
+
+    // Of each schedule that is changed, new or gone.
+    schedule(&place, &["pause", "weekly"]).await;
+    let text = declared.text.replace("nightly:", "daily:").replace("0 3 * * 1", "0 4 * * 1");
+    place.write("topology.yaml", &text);
+    let planned = plan(&place, 3).await;
+    assert_eq!(changes(&planned), [("daily", "armed"), ("weekly", "paused"), ("nightly", "removed")]);
+    assert_eq!(apply(&place).await["schedules"], planned["schedules"]);
+    plan(&place, 0).await;
+
+    // Without Redis the plan is about the broker alone.
+    let mut command = place.command(&["-o", "json", "plan", "--detailed-exitcode"]);
+    command.env("RABBITMQ_MANAGEMENT_URL", declared.host.management()).env("REDIS_URL", "redis://127.0.0.1:1");
+    let ended = place.run(&mut command).await;
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert_eq!(serde_json::from_str::<Value>(&ended.stdout).unwrap()["schedules"], Value::Null);
+    assert!(ended.stderr.contains("what an apply would do with the schedules is not known"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn an_event_of_a_schedule_names_it() {
+    let declared =
+        Declared::new("types: { mail: {} }\nschedules: { nightly: { type: mail, cron: \"0 3 * * *\" } }\n").await;
+    let place = Place::new(&declared);
+    let next = apply(&place).await["schedules"][0]["next"].as_str().unwrap().to_owned();
+    let mut command = place.command(&["-o", "json", "events", "show", &format!("nightly@{next}")]);
+    let ended = place.run(&mut command).await;
+    let shown: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let of = &shown["events"][0]["schedule"];
+    assert_eq!((&of["name"], of["slot"].as_str()), (&"nightly".into(), Some(&*next)), "{ended:?}");
+}

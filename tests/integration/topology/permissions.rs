@@ -133,6 +133,26 @@ async fn the_documented_permissions_are_enough_for_the_aside_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_permissions_are_enough_for_schedules() {
+    let bench = Bench::new(&(topology() + "schedules: { tick: { type: mail, every: 1s } }\n"));
+    apply(&bench, &rights("deployer")).expect(0);
+    let user = bench.host.user("worker", &rights("worker"));
+    let worker = work(&bench, &user, "mail");
+    let publisher = bench.host.user("publisher", &rights("publisher"));
+    for act in ["list", "pause", "resume", "run-now"] {
+        let schedule: &[&str] = if act == "list" { &[] } else { &["tick"] };
+        run(&bench, &publisher, &[&["schedule", act], schedule].concat()).expect(0);
+    }
+    // Each is armed by the one before.
+    let amqp = Amqp::connect(&bench.host.amqp()).await;
+    eventually("events of the schedule are dead letters", async || (amqp.ready(DEAD).await >= 3).then_some(())).await;
+    worker.signal(Signal::TERM);
+    worker.ended().await.expect(0);
+    let log = fs::read_to_string(bench.folder().join("log")).unwrap();
+    assert!(!log.contains("REFUSED") && !log.contains("not healed"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "migrates and removes queues, whose count of 0 has to last 12 s; scripts/test --all runs it"]
 async fn the_documented_permissions_are_enough_to_migrate_prune_and_destroy() {
     let bench = Bench::new(&topology());

@@ -109,7 +109,8 @@ impl Sheet<'_> {
         let notes = timers.iter().flat_map(|(_, _, notes)| notes).map(String::as_str);
         let wide = width(names, notes, (140.0, 200.0));
         let keys = width([ladder_key.as_str()], [], (60.0, 100.0));
-        let publishers = 86.0;
+        let is_alone = self.picture.sources.is_empty() && self.picture.schedules.is_empty();
+        let publishers = if is_alone { 86.0 } else { 130.0 };
         let x = MARGIN + publishers + ARROW;
         let timer_x = x + EXCHANGE + keys;
         self.processor = timer_x + wide + ARROW + 8.0;
@@ -145,19 +146,26 @@ impl Sheet<'_> {
         Left { scheduler, timers_bottom: bottom }
     }
 
-    /// Draws the queues of sources below the publishers, as many as there is room for beside the scheduler.
+    /// Draws the queues of sources and the schedules below the publishers, as many as there is room for beside the scheduler.
     fn sources(&mut self, publishers: Rect, scheduler: Rect) {
-        let mut y = publishers.bottom() + GAP;
-        for source in &self.picture.sources {
-            let queue = Rect { y, height: 30.0, ..publishers };
-            if queue.bottom() > scheduler.bottom() {
-                break;
-            }
+        let sources = self.picture.sources.iter().map(|source| {
             let name = if source.is_declared { self.full(&source.queue) } else { source.queue.clone() };
             let tip = format!("queue {name}: {}; dead-letter.{} has the others", source.about, source.word);
-            self.canvas.node(queue, Kind::Queue, &source.queue, &[], &tip);
-            self.canvas.arrow(&[(queue.right(), queue.middle()), (scheduler.x - 2.0, queue.middle())], "way");
-            y = queue.bottom() + GAP;
+            (Kind::Queue, source.queue.clone(), tip)
+        });
+        let schedules = self.picture.schedules.iter().map(|schedule| {
+            let tip = format!("schedule {}: {}, events of {}", schedule.name, schedule.about, schedule.event_type);
+            (Kind::Program, schedule.name.clone(), tip)
+        });
+        let mut y = publishers.bottom() + GAP;
+        for (kind, name, tip) in sources.chain(schedules).collect::<Vec<_>>() {
+            let node = Rect { y, height: 30.0, ..publishers };
+            if node.bottom() > scheduler.bottom() {
+                break;
+            }
+            self.canvas.node(node, kind, &name, &[], &tip);
+            self.canvas.arrow(&[(node.right(), node.middle()), (scheduler.x - 2.0, node.middle())], "way");
+            y = node.bottom() + GAP;
         }
     }
 

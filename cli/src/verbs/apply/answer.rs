@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{plan::Address, plan_document::Document, schedules::Armed};
+use crate::{plan::Address, plan_document::Document};
 
 /// The answer of `topology apply`.
 #[derive(Serialize, JsonSchema)]
@@ -28,8 +28,6 @@ pub(crate) struct Report {
     pub(super) removed: usize,
     /// Objects that `--prune` had to leave.
     pub(super) not_removed: Vec<NotRemoved>,
-    /// The schedules of the file, and those that have left it.
-    pub(super) schedules: Vec<Armed>,
     /// How long it took in milliseconds; `null` if nothing was written.
     pub(super) elapsed_ms: Option<u64>,
 }

@@ -50,10 +50,10 @@ impl Apply {
         same_broker(&self.management, &self.desired).await?;
         let (plan, observed) = self.plan().await?;
         if plan.is_blocked(self.asked.migrate) {
-            self.output.note(self.render(&plan).trim_end());
+            self.output.note(self.render(&plan, &[]).trim_end());
         }
         let left = self.register.ask(&plan).await;
-        self.refuse_blocked(&plan, &observed, &left)?;
+        self.refuse_blocked(&plan, &observed, &left, None)?;
         let nothing_to_do = self.asked.nothing_to_do(&plan);
         if !nothing_to_do && !any && digest(&plan) != digest(shown) {
             let message = "the broker has changed since the plan was shown; nothing was written. Run it again";
@@ -193,7 +193,7 @@ impl Apply {
             Ok(()) => Ok(()),
             Err(Err(error)) => Err(self.unfinished(&error)),
             Err(Ok(plan)) => {
-                self.output.note(self.render(&plan).trim_end());
+                self.output.note(self.render(&plan, &[]).trim_end());
                 let message = "written, but the broker still differs from the file, see above. Run it again";
                 Err(Ended::new(Exit::Partly, message).into())
             }

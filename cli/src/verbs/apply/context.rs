@@ -54,16 +54,23 @@ impl Apply {
         Ok(looked.map(Looked::free).transpose()?)
     }
 
-    pub(super) fn render(&self, plan: &Plan) -> String {
-        render::plan(plan, &self.source.file, self.output.verbose, self.asked, Output::drawing_columns())
+    pub(super) fn render(&self, plan: &Plan, schedules: &[Armed]) -> String {
+        render::plan(plan, schedules, &self.source.file, self.output.verbose, self.asked, Output::drawing_columns())
     }
 
-    pub(super) fn refuse_blocked(&self, plan: &Plan, observed: &Observed, left: &LeftTypes) -> anyhow::Result<()> {
+    pub(super) fn refuse_blocked(
+        &self,
+        plan: &Plan,
+        observed: &Observed,
+        left: &LeftTypes,
+        schedules: Option<&[Armed]>,
+    ) -> anyhow::Result<()> {
         let (is_blocked, leaves_events) = (plan.is_blocked(self.asked.migrate), left.is_blocked(self.asked.prune));
         if !is_blocked && !leaves_events {
             return Ok(());
         }
-        self.report(&Carried::nothing(plan.clone(), observed.clone(), left.clone()), &[], false, None)?;
+        let carried = Carried::nothing(plan.clone(), observed.clone(), left.clone());
+        self.report(&carried, schedules, false, None)?;
         if !is_blocked {
             left.allow_pruning()?;
         }
@@ -75,7 +82,7 @@ impl Apply {
         let text =
             Some(carried.text(elapsed).unwrap_or_default() + &schedules::lines(armed)).filter(|text| !text.is_empty());
         let told = match &text {
-            _ if !self.output.is_text() => self.report(carried, armed, true, Some(elapsed)),
+            _ if !self.output.is_text() => self.report(carried, Some(armed), true, Some(elapsed)),
             Some(text) => self.output.print(text),
             None => Ok(()),
         };
@@ -90,7 +97,7 @@ impl Apply {
     pub(super) fn report(
         &self,
         carried: &Carried,
-        armed: &[Armed],
+        schedules: Option<&[Armed]>,
         applied: bool,
         elapsed: Option<Duration>,
     ) -> io::Result<()> {
@@ -101,12 +108,11 @@ impl Apply {
         let not_removed = left.iter().flatten();
         let not_removed = not_removed.map(|(address, why)| NotRemoved { address: address.clone(), why: why.clone() });
         self.output.json(&Answer::Ended(Box::new(Report {
-            plan: document(plan, observed, &self.source, left_types, self.asked),
+            plan: document(plan, observed, &self.source, left_types, schedules, self.asked),
             applied,
             moved: *moved,
             removed: *removed,
             not_removed: not_removed.collect(),
-            schedules: armed.to_vec(),
             elapsed_ms: elapsed.map(|elapsed| elapsed.as_millis().try_into().unwrap_or(u64::MAX)),
         })))
     }

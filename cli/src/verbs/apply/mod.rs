@@ -92,11 +92,13 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let (shown, observed) = apply.plan().await?;
     one_broker(&url, &apply.management, &observed, "apply").await?;
     let left = apply.register.ask(&shown).await;
+    let planned_schedules = schedules::plan(common, &topology, &observed).await?;
+    let drawn = || apply.render(&shown, planned_schedules.changes().unwrap_or_default());
     if output.is_text() {
-        output.print(&apply.render(&shown))?;
+        output.print(&drawn())?;
     } else if !args.auto_approve && planned.is_none() && Output::is_interactive() {
         // A person who is asked to approve must see the plan, also with `-o json`.
-        output.note(apply.render(&shown).trim_end());
+        output.note(drawn().trim_end());
     }
     if let Some(planned) = &planned
         && planned.digests.changes != plan_document::digest(&shown)
@@ -112,7 +114,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         let armed = schedules::arm(common, &topology, output).await?;
         return apply.done(&Carried::nothing(shown, observed, left), &armed, started);
     }
-    apply.refuse_blocked(&shown, &observed, &left)?;
+    apply.refuse_blocked(&shown, &observed, &left, planned_schedules.changes())?;
     // A plan in a file counts as approved.
     if !args.auto_approve && planned.is_none() {
         approve("Apply these changes?", output)?;

@@ -95,7 +95,7 @@ impl DryRun {
         if *found == 0 {
             return "Nothing is found.\n".to_owned();
         }
-        let mut text = table::table(first, now, columns);
+        let mut text = table::table(first, None, now, columns);
         let more = found.saturating_sub(u64::try_from(first.len()).unwrap_or(u64::MAX));
         if more > 0 {
             text += &sentence(&format!("… and {more} more"), columns);

@@ -101,7 +101,9 @@ async fn list(
         Format::Text | Format::Json => not_listed(common, topology, &args.filters.types, events).await,
     };
     match output.format {
-        Format::Text => output.print(&screen(&list, unlisted.as_deref(), Timestamp::now(), Output::columns()))?,
+        Format::Text => {
+            output.print(&screen(&list, topology, unlisted.as_deref(), Timestamp::now(), Output::columns()))?;
+        }
         Format::Json => {
             let (more, total) = match total {
                 Total::Exactly(total) => (total > list.len(), Some(total)),
@@ -128,8 +130,17 @@ async fn list(
 }
 
 /// Returns the list, and below it how many messages it cannot have.
-pub(super) fn screen(list: &[EventInfo], unlisted: Option<&[Unlisted]>, now: Timestamp, columns: usize) -> String {
-    let found = if list.is_empty() { "Nothing is found.\n".to_owned() } else { table::table(list, now, columns) };
+pub(super) fn screen(
+    list: &[EventInfo],
+    topology: &Topology,
+    unlisted: Option<&[Unlisted]>,
+    now: Timestamp,
+    columns: usize,
+) -> String {
+    let found = match list {
+        [] => "Nothing is found.\n".to_owned(),
+        list => table::table(list, Some(topology), now, columns),
+    };
     match unlisted.and_then(note) {
         Some(note) => format!("{found}\n{}", sentence(&note, columns)),
         None => found,

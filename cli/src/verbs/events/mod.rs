@@ -8,6 +8,7 @@ mod list;
 mod moving;
 mod reschedule;
 mod run_now;
+mod scheduled;
 mod show;
 mod table;
 #[cfg(test)]

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::{
     answer::{EventView, view},
     connected::with_events,
+    scheduled::OfSchedule,
     table,
     which::Filters,
 };
@@ -90,6 +91,8 @@ pub(crate) struct Placed {
     event: EventView,
     /// The queue in which the event is, or the queues in one of which it is.
     queues: Vec<String>,
+    /// The schedule that it belongs to; `null` if it belongs to none of the file.
+    schedule: Option<OfSchedule>,
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -166,7 +169,7 @@ fn placed(event: &EventInfo, topology: &Topology, now: Timestamp) -> Placed {
         Some(Whereabouts::Delayed { queues, .. }) => queues,
         Some(Whereabouts::Ended) | None => Vec::new(),
     };
-    Placed { event: view(event), queues }
+    Placed { event: view(event), queues, schedule: OfSchedule::of(event, topology) }
 }
 
 /// Returns the place in words. The length of the queue is left out if the broker does not tell it.
@@ -229,6 +232,9 @@ pub(super) fn block(
     }
     if let Some(id) = &event.id {
         line(&mut text, "id", id);
+    }
+    if let Some(schedule) = OfSchedule::of(event, topology) {
+        line(&mut text, "schedule", &schedule.text());
     }
     // The colour is no part of the value, of which characters that act on a terminal are replaced.
     let _ = writeln!(text, "{:<10} {style}{}{style:#}{also}", "state", event.state);

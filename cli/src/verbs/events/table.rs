@@ -2,10 +2,11 @@
 
 use anstyle::Style;
 use comfy_table::{ContentArrangement, Table, presets};
-use hatchery::{EventInfo, State};
+use hatchery::{EventInfo, State, Topology};
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+use super::scheduled::OfSchedule;
 use crate::{
     folded::LEAST,
     output::{CYAN, DIM, RED, YELLOW},
@@ -27,10 +28,11 @@ const GAP: u16 = 2;
 /// A column: its head, its width, and the text of a row.
 type Column = (&'static str, usize, fn(&Row) -> &str);
 
-/// Returns the table, at most `width` characters wide; with [`usize::MAX`] nothing is cut. `Output::print` removes the
+/// Returns the table, at most `width` characters wide; with [`usize::MAX`] nothing is cut. With a topology, events of its schedules are
+/// marked. `Output::print` removes the
 /// colours for a pipe.
-pub(super) fn table(events: &[EventInfo], now: Timestamp, width: usize) -> String {
-    let rows: Vec<Row> = events.iter().map(|event| Row::of(event, now)).collect();
+pub(super) fn table(events: &[EventInfo], topology: Option<&Topology>, now: Timestamp, width: usize) -> String {
+    let rows: Vec<Row> = events.iter().map(|event| Row::of(event, topology, now)).collect();
     let columns = columns(&rows, width.max(LEAST));
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -105,7 +107,8 @@ struct Row {
 }
 
 impl Row {
-    fn of(event: &EventInfo, now: Timestamp) -> Self {
+    fn of(event: &EventInfo, topology: Option<&Topology>, now: Timestamp) -> Self {
+        let schedule = || Some(format!("schedule {}", OfSchedule::of(event, topology?)?.name));
         Self {
             event_type: event.event_type.to_string(),
             name: name(event),
@@ -113,7 +116,7 @@ impl Row {
             relative: event.due.map(|due| relative(now, due, 1)).unwrap_or_default(),
             absolute: event.due.map(|due| due.strftime("%Y-%m-%d %H:%MZ").to_string()).unwrap_or_default(),
             attempts: event.attempts.to_string(),
-            reason: event.error().unwrap_or_default().to_owned(),
+            reason: event.error().map(str::to_owned).or_else(schedule).unwrap_or_default(),
         }
     }
 }
@@ -231,13 +234,13 @@ mod tests {
         ];
         for width in [60, 80, 120] {
             for shown in [&events[..1], &events[..2], &events[1..2], &events[..]] {
-                let text = table(shown, at(1_000_000_000), width);
+                let text = table(shown, None, at(1_000_000_000), width);
                 let plain = anstream::adapter::strip_str(&text).to_string();
                 assert!(plain.lines().all(|line| line.width() <= width), "{plain}");
             }
         }
         let shown = |events: &[EventInfo], width| {
-            anstream::adapter::strip_str(&table(events, at(1_000_000_000), width)).to_string()
+            anstream::adapter::strip_str(&table(events, None, at(1_000_000_000), width)).to_string()
         };
         let narrow = "\
 REFERENCE                             STATE    DUE    TRIES  REASON
@@ -262,7 +265,7 @@ REFERENCE  STATE    DUE                       TRIES
             event("mail", None, Stage::Waiting, None),
             event("a-type-with-a-long-name", Some(&long), Stage::DeadLetter, Some(&long)),
         ];
-        let text = anstream::adapter::strip_str(&table(&events, at(1_000_000_000), usize::MAX)).to_string();
+        let text = anstream::adapter::strip_str(&table(&events, None, at(1_000_000_000), usize::MAX)).to_string();
         let row = text.lines().last().expect("a row");
         assert_eq!((row.matches(&long).count(), row.contains("a-type-with-a-long-name")), (2, true), "{text}");
     }

@@ -81,6 +81,32 @@ fn some() -> Vec<EventInfo> {
     ]
 }
 
+fn file() -> Topology {
+    let text = "version: 1
+name: billing
+types: { hr-import: {}, mail: { retry: { delays: [1m] } } }
+schedules:
+  nightly: { type: hr-import, cron: '0 3 * * *' }
+  poll: { type: mail, every: 5m }
+";
+    hatchery::file::read(text, "topology.yaml").expect("valid")
+}
+
+/// Returns events of schedules, and one of a publisher whose id only looks like one.
+fn scheduled() -> Vec<EventInfo> {
+    let of = |event_type: &str, reference: Option<&str>, id: &str| {
+        let mut event = event(event_type, reference, Stage::Waiting, None);
+        (event.id, event.slot) = (Some(id.to_owned()), DedupSlot::Event(id.to_owned()));
+        event
+    };
+    vec![
+        of("hr-import", Some("all"), "nightly@2001-09-09T03:00:00Z"),
+        of("mail", None, "poll#1000000000000"),
+        of("hr-import", Some("all"), &format!("nightly!{ID}")),
+        of("mail", None, "nightly@2001-09-09T03:00:00Z"),
+    ]
+}
+
 fn unlisted() -> Vec<Unlisted> {
     let place = |place: &str, messages| Unlisted { place: place.to_owned(), messages };
     vec![place("billing.unrouted", 5), place("log", 120), place("billing.hatchery.* and .ladder.*", 12)]
@@ -88,15 +114,15 @@ fn unlisted() -> Vec<Unlisted> {
 
 #[test]
 fn a_list_is_as_it_was_drawn() {
-    screens("events/list", |columns| list::screen(&some(), Some(&unlisted()), now(), columns));
-    screens("events/list-one-type", |columns| list::screen(&some()[1..2], Some(&[]), now(), columns));
-    screens("events/list-empty", |columns| list::screen(&[], None, now(), columns));
+    screens("events/list", |columns| list::screen(&some(), &file(), Some(&unlisted()), now(), columns));
+    screens("events/list-one-type", |columns| list::screen(&some()[1..2], &file(), Some(&[]), now(), columns));
+    screens("events/list-empty", |columns| list::screen(&[], &file(), None, now(), columns));
+    screens("events/list-of-schedules", |columns| list::screen(&scheduled(), &file(), Some(&[]), now(), columns));
 }
 
 #[test]
 fn an_event_is_as_it_was_drawn() {
-    let text = "version: 1\nname: billing\ntypes: { hr-import: {}, mail: { retry: { delays: [1m] } } }\n";
-    let topology: Topology = hatchery::file::read(text, "topology.yaml").expect("valid");
+    let topology = file();
     let places = [
         "a worker has it, from billing.processor.hr-import (3 ready)",
         "billing.hatchery.1h or billing.ladder.*; RabbitMQ moves it to billing.processor.mail when it is due",
@@ -108,6 +134,10 @@ fn an_event_is_as_it_was_drawn() {
             .into_iter()
             .zip(places)
             .map(|(event, place)| show::block(&event, &topology, Some(place), now(), columns));
+        blocks.collect::<Vec<_>>().join("\n")
+    });
+    screens("events/show-of-schedules", |columns| {
+        let blocks = scheduled().into_iter().map(|event| show::block(&event, &topology, None, now(), columns));
         blocks.collect::<Vec<_>>().join("\n")
     });
 }

@@ -2,17 +2,19 @@
 
 use anstyle::Style;
 use comfy_table::{ContentArrangement, Table, presets};
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::{
     connected::with_states,
-    view::{ScheduleView, when},
+    view::{LastRun, ScheduleView, WHEN, shown},
 };
 use crate::{
     args::Common,
     exit::Exit,
+    folded::LEAST,
     load,
     output::{CYAN, DIM, Format, Output, RED, YELLOW},
     verbs::events::{cut, relative},
@@ -50,42 +52,66 @@ pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Re
     .await
 }
 
-/// The width of the column with how the last run ended, unless the terminal is wide.
-const OUTCOME: usize = 16;
+/// From this width on there is room for whole times.
 const WIDE: usize = 120;
+/// The least width of a name, and of how the last run ended.
+const NAME: usize = 12;
+const LAST: usize = 10;
+/// The spaces between two columns.
+const GAP: u16 = 2;
 
 /// Returns the table: for each schedule a line for its next instant, and one for each further instant.
-fn screen(views: &[ScheduleView], now: Timestamp, columns: usize) -> String {
+///
+/// People copy the names. So a terminal that is not wide gets shorter times: without seconds if all are 0, else without year and offset.
+pub(super) fn screen(views: &[ScheduleView], now: Timestamp, columns: usize) -> String {
     if views.is_empty() {
         return "The file has no schedule, and Redis knows none.\n".to_owned();
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["SCHEDULE", "STATE", "NEXT", "UTC", "LAST"].map(|head| paint(DIM, head)));
-    let room = if columns < WIDE { OUTCOME } else { usize::MAX };
+    let has_seconds = views.iter().flat_map(|view| &view.next).any(|at| at.as_second() % 60 != 0);
+    let (local, utc) = match (columns >= WIDE, has_seconds) {
+        (true, _) => (WHEN, "%Y-%m-%d %H:%M:%SZ"),
+        (false, true) => ("%m-%d %H:%M:%S", "%m-%d %H:%M:%SZ"),
+        (false, false) => ("%Y-%m-%d %H:%M %:z", "%m-%d %H:%MZ"),
+    };
+    let mut rows: Vec<[String; 5]> = Vec::new();
     for view in views {
         let zone = view.zone();
-        let last = view.last.as_ref().map(|last| cut(&last_run(last, now), room)).unwrap_or_default();
-        let state = paint(style(view.state), view.state);
-        let mut cells = [view.name.clone(), state, String::new(), String::new(), last];
-        let next = view.next.iter().map(|at| (local(*at, &zone), at.strftime("%m-%d %H:%M:%SZ").to_string()));
+        let last = view.last.as_ref().map(|last| last_run(last, now)).unwrap_or_default();
+        let mut row = [view.name.clone(), view.state.to_owned(), String::new(), String::new(), last];
+        let next = view.next.iter().map(|at| (shown(*at, &zone, local), at.strftime(utc).to_string()));
         for (at, utc) in next.chain(view.next.is_empty().then(|| ("-".to_owned(), String::new()))) {
-            (cells[2], cells[3]) = (at, utc);
-            table.add_row(&cells);
-            cells = Default::default();
+            (row[2], row[3]) = (at, utc);
+            rows.push(std::mem::take(&mut row));
         }
     }
+    let widest =
+        |place: usize| rows.iter().map(|row| row[place].width()).chain([HEADS[place].len()]).max().unwrap_or_default();
+    let taken: usize = (1..4).map(widest).sum::<usize>() + 4 * usize::from(GAP);
+    let room = columns.max(LEAST).saturating_sub(taken);
+    let shows_last = room >= NAME + LAST;
+    let name = widest(0).min(if shows_last { room - widest(4).min(LAST) } else { room + usize::from(GAP) });
+    let last = room.saturating_sub(name);
+
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    let columns = if shows_last { HEADS.len() } else { HEADS.len() - 1 };
+    table.set_header(HEADS[..columns].iter().map(|head| paint(DIM, head)));
+    for mut row in rows {
+        (row[0], row[4]) = (cut(&row[0], name), cut(&row[4], last));
+        if !row[1].is_empty() {
+            row[1] = paint(style(&row[1]), &row[1]);
+        }
+        table.add_row(&row[..columns]);
+    }
     for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
+        column.set_padding((0, GAP));
     }
     format!("{}\n", table.trim_fmt())
 }
 
-fn local(at: Timestamp, zone: &TimeZone) -> String {
-    when(at, zone)
-}
+const HEADS: [&str; 5] = ["SCHEDULE", "STATE", "NEXT", "UTC", "LAST"];
 
-fn last_run(last: &super::view::LastRun, now: Timestamp) -> String {
+fn last_run(last: &LastRun, now: Timestamp) -> String {
     match (last.ended, &last.outcome, last.started) {
         (Some(ended), Some(outcome), _) => format!("{} {outcome}", relative(now, ended, 1)),
         (_, _, Some(started)) => format!("{} running", relative(now, started, 1)),

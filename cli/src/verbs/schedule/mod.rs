@@ -5,6 +5,8 @@ mod backfill;
 mod connected;
 mod list;
 mod show;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use clap::Subcommand;

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     args::Common,
     exit::{Ended, Exit},
+    folded::beside,
     load,
     output::Output,
 };
@@ -33,7 +34,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         };
         let view = ScheduleView::of(info);
         if output.is_text() {
-            output.print(&screen(&view))?;
+            output.print(&screen(&view, Output::columns()))?;
         } else {
             output.json(&view)?;
         }
@@ -42,7 +43,11 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     .await
 }
 
-fn screen(view: &ScheduleView) -> String {
+/// The columns before the values of a schedule.
+const NAMES: usize = 11;
+
+/// Returns the screen of a schedule.
+pub(super) fn screen(view: &ScheduleView, columns: usize) -> String {
     let zone = view.zone();
     let mut lines = vec![("schedule", view.name.clone()), ("state", view.state.to_owned())];
     if let (Some(since), Some(reason)) = (view.paused_since, &view.paused_because) {
@@ -52,6 +57,13 @@ fn screen(view: &ScheduleView) -> String {
     lines.extend(view.reference.clone().map(|name| ("reference", name)));
     lines.extend(view.calendar.clone().map(|text| ("calendar", text)));
     lines.extend(view.mode.map(|mode| ("mode", mode.to_owned())));
+    let rule = [
+        ("jitter", &view.jitter),
+        ("overlap", &view.overlap),
+        ("catch-up", &view.catch_up),
+        ("on-failure", &view.on_failure),
+    ];
+    lines.extend(rule.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))));
     for (place, at) in view.next.iter().enumerate() {
         lines.push((if place == 0 { "next" } else { "" }, format!("{}  ({at})", when(*at, &zone))));
     }
@@ -61,6 +73,7 @@ fn screen(view: &ScheduleView) -> String {
         lines.extend(last.ended.map(|at| ("  ended", when(at, &zone))));
         lines.extend(last.outcome.clone().map(|outcome| ("  outcome", outcome)));
     }
-    let lines: Vec<String> = lines.iter().map(|(head, text)| format!("{head:<10} {text}\n")).collect();
+    let lines: Vec<String> =
+        lines.iter().map(|(head, text)| format!("{head:<10} {}\n", beside(NAMES, text, columns))).collect();
     lines.concat()
 }

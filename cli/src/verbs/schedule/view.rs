@@ -3,6 +3,7 @@
 use hatchery::internals::{
     operate::ScheduleInfo,
     schedule::{rule::Mode, state::ScheduledRun},
+    ttl::say,
     words::plain,
 };
 use jiff::{Timestamp, tz::TimeZone};
@@ -31,6 +32,14 @@ pub(crate) struct ScheduleView {
     pub(crate) timezone: Option<String>,
     /// `fixed` or `sequential`.
     pub(crate) mode: Option<&'static str>,
+    /// The most by which an event is later than its instant.
+    pub(crate) jitter: Option<String>,
+    /// `queue` or `skip`.
+    pub(crate) overlap: Option<String>,
+    /// `none`, `last` or `all`.
+    pub(crate) catch_up: Option<String>,
+    /// `continue` or `pause`.
+    pub(crate) on_failure: Option<String>,
     /// The next instants.
     #[schemars(with = "Vec<String>")]
     pub(crate) next: Vec<Timestamp>,
@@ -62,6 +71,7 @@ pub(crate) struct LastRun {
 impl ScheduleView {
     pub(crate) fn of(info: &ScheduleInfo) -> Self {
         let definition = info.definition.as_ref();
+        let rule = definition.map(|definition| &definition.rule);
         let paused = info.state.as_ref().and_then(|state| state.paused.as_ref());
         Self {
             name: info.name.clone(),
@@ -74,6 +84,10 @@ impl ScheduleView {
                 Mode::Fixed => "fixed",
                 Mode::Sequential => "sequential",
             }),
+            jitter: rule.map(|rule| say(rule.jitter)),
+            overlap: rule.and_then(|rule| word(rule.overlap)),
+            catch_up: rule.and_then(|rule| word(rule.catch_up)),
+            on_failure: rule.and_then(|rule| word(rule.on_failure)),
             next: info.next(INSTANTS),
             last: info.state.as_ref().and_then(|state| state.run.as_ref()).map(last),
             paused_since: paused.and_then(|paused| time(paused.since)),
@@ -97,6 +111,11 @@ fn state(info: &ScheduleInfo) -> &'static str {
     }
 }
 
+/// Returns a key of a rule in the words of the file.
+fn word(key: impl Serialize) -> Option<String> {
+    serde_json::to_value(key).ok()?.as_str().map(str::to_owned)
+}
+
 fn last(run: &ScheduledRun) -> LastRun {
     let ScheduledRun { id, started, ended, outcome, .. } = run;
     LastRun {
@@ -111,7 +130,15 @@ fn time(ms: i64) -> Option<Timestamp> {
     Timestamp::from_millisecond(ms).ok()
 }
 
-/// Returns a time in a zone, for people: `2026-06-01 03:00:00 +02:00`.
-pub(crate) fn when(at: Timestamp, zone: &TimeZone) -> String {
-    at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
+/// How a time is shown to people: `2026-06-01 03:00:00 +02:00`.
+pub(super) const WHEN: &str = "%Y-%m-%d %H:%M:%S %:z";
+
+/// Returns a time in a zone, for people.
+pub(super) fn when(at: Timestamp, zone: &TimeZone) -> String {
+    shown(at, zone, WHEN)
+}
+
+/// Returns a time in a zone, in this format.
+pub(super) fn shown(at: Timestamp, zone: &TimeZone, format: &str) -> String {
+    at.to_zoned(zone.clone()).strftime(format).to_string()
 }

@@ -10,7 +10,6 @@ use hatchery::{
         schedule::{definition::Definition, state::State as ScheduleState},
     },
 };
-use jiff::Timestamp;
 
 use super::{
     finding::{Finding, Letters, Queue, Severity},
@@ -63,10 +62,8 @@ const LATE: Duration = Duration::from_mins(3);
 /// Finds schedules whose next event is late, although no run of them is under way.
 fn schedules_late(topology: &Topology, seen: &Observation) -> Option<Finding> {
     let late = |(definition, state): (&Definition, &ScheduleState)| {
-        let armed = state.armed.filter(|_| state.paused.is_none() && state.digest == definition.digest())?;
-        let runs = state.run.as_ref().is_some_and(|run| run.ended.is_none() && run.until > seen.at.as_millisecond());
-        let due = Timestamp::from_millisecond(armed.arm.due).ok()?;
-        (!runs && due + LATE < seen.at).then(|| (due, definition.name.to_string()))
+        let due = state.overdue_since(seen.at).filter(|due| *due + LATE < seen.at)?;
+        (state.digest == definition.digest()).then(|| (due, definition.name.to_string()))
     };
     let mut late: Vec<_> = armed(topology, seen).filter_map(late).collect();
     late.sort();

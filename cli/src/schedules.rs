@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use hatchery::{
-    Topology,
-    internals::{names::Names, operate::ScheduleChange},
-};
+use hatchery::{Topology, internals::operate::ScheduleChange};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -13,7 +10,6 @@ use crate::{
     args::Common,
     connect,
     exit::{Ended, Exit},
-    observed::Observed,
     output::{GREEN, Output},
 };
 
@@ -94,23 +90,19 @@ impl Planned {
     /// Warns if Redis does not tell.
     pub(crate) fn warn(&self, output: Output) {
         if let Err(why) = &self.changes {
-            output.warn(&format!("what an apply would do with the schedules is not known: {why}"));
+            output.warn(&format!("cannot plan the schedules: {why}"));
         }
     }
 }
 
 /// Returns what an apply would do with the schedules, and writes nothing.
-pub(crate) async fn plan(common: &Common, topology: &Topology, observed: &Observed) -> anyhow::Result<Planned> {
+pub(crate) async fn plan(common: &Common, topology: &Topology) -> anyhow::Result<Planned> {
     if !are_looked_at(common, topology)? {
         return Ok(Planned { changes: Ok(Vec::new()) });
     }
-    let names = Names::new(topology.name.clone());
     let asking = async {
         let events = connect::builder(common, topology.clone(), "topology plan")?.events()?;
-        let schedules = events.schedules();
-        let ready = |queue: String| observed.queues.iter().find(|it| it.name == queue).and_then(|it| it.messages_ready);
-        let changes = schedules.plan(|event_type| ready(names.processing(event_type)).is_some_and(|ready| ready > 0));
-        anyhow::Ok(changes.await?)
+        anyhow::Ok(events.schedules().plan().await?)
     };
     let changes = match tokio::time::timeout(LIMIT, asking).await {
         Ok(Ok(changes)) => Ok(changes.into_iter().map(Armed::of).collect()),

@@ -22,6 +22,13 @@ pub fn later(time: Timestamp, by: Duration) -> Timestamp {
     due(time, by).unwrap_or(Timestamp::MAX)
 }
 
+/// Returns `time - by`, at least [`Timestamp::MIN`].
+#[must_use]
+pub fn earlier(time: Timestamp, by: Duration) -> Timestamp {
+    let by = SignedDuration::try_from(by).ok();
+    by.and_then(|by| time.checked_sub(by).ok()).unwrap_or(Timestamp::MIN)
+}
+
 /// Rounds a time up to a whole millisecond, the precision of the headers. Rounding up never makes an event early.
 #[must_use]
 pub fn ceil_millis(time: Timestamp) -> Timestamp {

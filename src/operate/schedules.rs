@@ -11,10 +11,10 @@ use crate::{
         schedule::{
             definition::Definition,
             rule::{Arm, Mode},
-            state::{State, Wanted},
+            state::State,
             template::Template,
         },
-        words::{EventType, Word, nearest},
+        words::{Word, nearest},
     },
     ports::RegisterError,
     schedules::{self, RepairError, Repaired, Repairer},
@@ -74,6 +74,9 @@ pub enum SchedulesError {
     /// The schedule was not applied.
     #[error("the schedule `{0}` was not applied; run `topology apply`")]
     NotApplied(String),
+    /// The file has another definition than the one that was applied.
+    #[error("the file has another definition of the schedule `{0}` than was applied; run `topology apply`")]
+    AnotherDefinition(String),
     /// The schedule has no instants of its own.
     #[error("the schedule `{0}` has `mode: sequential`: it has no instants that could be made up for")]
     NoInstants(String),
@@ -94,26 +97,18 @@ impl Schedules {
         Repairer { topology, routes, broker: &**broker, register: &**register, clock: &**clock, outage }
     }
 
-    /// Returns what [`Schedules::apply`] would do now, and changes nothing. `waits` tells whether events wait in the processing queue of a
-    /// type: an event there is late and not lost.
+    /// Returns what [`Schedules::apply`] would do now, and changes nothing.
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn plan(
-        &self,
-        waits: impl Fn(&EventType) -> bool,
-    ) -> Result<Vec<(String, ScheduleChange)>, SchedulesError> {
+    pub async fn plan(&self) -> Result<Vec<(String, ScheduleChange)>, SchedulesError> {
         let (mut states, now) = (self.shared.register.schedules().await?, self.shared.clock.now());
         let mut changes = Vec::new();
         for (name, definition) in &self.shared.topology.schedules {
             let before = states.remove(name.as_str()).as_deref().and_then(State::parse);
             let is_changed = is_changed(before.as_ref(), definition);
             let (_, wanted) = State::applied(before, definition, now).repaired(definition, now);
-            let repaired = match wanted {
-                Some(Wanted::Unpublished(arm)) => Some(Repaired::Armed(arm)),
-                Some(Wanted::Late(arm)) => (!waits(&definition.event_type)).then_some(Repaired::ArmedAgain(arm)),
-                None => None,
-            };
+            let repaired = wanted.map(Repaired::from);
             changes.push((name.to_string(), ScheduleChange::of(repaired, is_changed)));
         }
         let removed =
@@ -199,20 +194,27 @@ impl Schedules {
     /// Resumes a paused schedule. Returns when its next event is due; `None` if it was not paused.
     ///
     /// # Errors
-    /// When the schedule is unknown, or Redis or the broker does not answer. It may be called again.
+    /// When the schedule is unknown or was applied with another definition, or Redis or the broker does not answer. It may be called
+    /// again.
     pub async fn resume(&self, name: &str) -> Result<Option<Timestamp>, SchedulesError> {
         let definition = self.definition(name)?;
-        let mut was_there = false;
+        let (mut before, mut due) = (None, None);
         let repairer = self.repairer();
         let repaired = repairer.repair(definition, |state| {
-            was_there = state.is_some();
-            Some(state?.resumed(definition, self.shared.clock.now()))
+            before.clone_from(&state);
+            let state = state.filter(|state| !is_changed(Some(state), definition))?;
+            let resumed = state.resumed(definition, self.shared.clock.now());
+            due = resumed.armed.map(|armed| schedules::time(armed.arm.due));
+            Some(resumed)
         });
-        let repaired = repaired.await?;
-        if !was_there {
-            return Err(SchedulesError::NotApplied(name.to_owned()));
+        repaired.await?;
+        match before {
+            None => Err(SchedulesError::NotApplied(name.to_owned())),
+            Some(state) if is_changed(Some(&state), definition) => {
+                Err(SchedulesError::AnotherDefinition(name.to_owned()))
+            }
+            Some(state) => Ok(due.filter(|_| state.paused.is_some())),
         }
-        Ok(repaired.map(|(Repaired::Armed(arm) | Repaired::ArmedAgain(arm))| schedules::time(arm.due)))
     }
 
     /// Publishes an event of the schedule that runs now, beside those of its chain, also while the schedule is paused. Returns its id.
@@ -224,7 +226,7 @@ impl Schedules {
         let now = self.shared.clock.now();
         let at = now.as_millisecond();
         let id = format!("{name}!{}", Uuid::now_v7());
-        let event = Template::of(definition).extra(Some(id.clone()), Arm { position: at, due: at }, now);
+        let event = Template::of(definition).extra(id.clone(), Arm { position: at, due: at }, now);
         self.repairer().send(&event).await?;
         Ok(id)
     }
@@ -250,8 +252,8 @@ impl Schedules {
         Ok(instants.take(limit).collect())
     }
 
-    /// Publishes the event of an instant, which runs now. Its id is that of the chain's event, so the event runs once if the register
-    /// still remembers it.
+    /// Publishes an event for an instant, which runs now, also if the instant has run before. Its id is not that of the chain's event,
+    /// which the register may call finished although a pause has dropped it. Published twice, it runs once.
     ///
     /// # Errors
     /// When the schedule is unknown, or the broker does not answer.
@@ -259,7 +261,7 @@ impl Schedules {
         let definition = self.definition(name)?;
         let now = self.shared.clock.now();
         let arm = Arm { position: instant.as_millisecond(), due: now.as_millisecond() };
-        let event = Template::of(definition).extra(None, arm, now);
+        let event = Template::of(definition).extra(format!("{name}!{instant}"), arm, now);
         self.repairer().send(&event).await?;
         Ok(event.id)
     }

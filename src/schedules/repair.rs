@@ -4,7 +4,6 @@ use super::states;
 use crate::{
     domain::{
         event::Event,
-        names::Names,
         schedule::{
             definition::Definition,
             rule::Arm,
@@ -41,6 +40,15 @@ pub(crate) enum Repaired {
     ArmedAgain(Arm),
 }
 
+impl From<Wanted> for Repaired {
+    fn from(wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::Unpublished(arm) => Self::Armed(arm),
+            Wanted::Late(arm) => Self::ArmedAgain(arm),
+        }
+    }
+}
+
 /// Why a chain was not repaired.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,25 +72,20 @@ impl Repairer<'_> {
         definition: &Definition,
         mut prepare: impl FnMut(Option<State>) -> Option<State> + Send,
     ) -> Result<Option<Repaired>, RepairError> {
-        let waits = self.waits(definition).await;
         let mut wanted = None;
         states::change(self.register, definition.name.as_str(), |state| {
-            let state = prepare(state)?;
-            let (repaired, lacks) = state.clone().repaired(definition, self.clock.now());
-            // A late event waits in its queue, as all others there.
-            wanted = lacks.filter(|lacks| !waits || matches!(lacks, Wanted::Unpublished(_)));
-            Some(if wanted.is_some() { repaired } else { state })
+            let (state, lacks) = prepare(state)?.repaired(definition, self.clock.now());
+            wanted = lacks;
+            Some(state)
         })
         .await?;
         let Some(wanted) = wanted else { return Ok(None) };
         let arm = wanted.arm();
         self.publish(definition, arm).await?;
         let digest = definition.digest();
-        states::change(self.register, definition.name.as_str(), |state| Some(state?.armed(&digest, arm))).await?;
-        Ok(Some(match wanted {
-            Wanted::Unpublished(arm) => Repaired::Armed(arm),
-            Wanted::Late(arm) => Repaired::ArmedAgain(arm),
-        }))
+        let now = self.clock.now();
+        states::change(self.register, definition.name.as_str(), |state| Some(state?.armed(&digest, arm, now))).await?;
+        Ok(Some(wanted.into()))
     }
 
     async fn publish(&self, definition: &Definition, arm: Arm) -> Result<(), RepairError> {
@@ -95,12 +98,5 @@ impl Repairer<'_> {
         publisher::send(self.broker, self.outage, PUBLISH_LIMIT, message).await?;
         states::record(self.register, self.topology, event).await?;
         Ok(())
-    }
-
-    /// Tells whether events wait in the processing queue of the schedule's type. If the broker does not say, none does: an event that is
-    /// published twice runs once.
-    async fn waits(&self, definition: &Definition) -> bool {
-        let queue = Names::new(self.topology.name.clone()).processing(&definition.event_type);
-        self.broker.ready(&queue).await.is_ok_and(|ready| ready > 0)
     }
 }

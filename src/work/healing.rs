@@ -29,7 +29,10 @@ pub(super) async fn heal(common: Arc<Common>) {
             }
         }
         for definition in common.topology.schedules.values() {
-            common.heal(definition).await;
+            // A repair that is cut off is as safe as one that a crash cuts off.
+            if common.stop.run_until_cancelled(common.heal(definition)).await.is_none() {
+                return;
+            }
         }
     }
 }

@@ -72,9 +72,9 @@ impl Lane {
         if next.is_some() || skips.is_some() {
             let now = self.common.clock.now();
             self.change(link, |state| {
-                let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm));
+                let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm, now));
                 Some(match skips {
-                    Some(why) => state.started(link, now, until).ended(link, now, &format!("skipped: {why}"), false),
+                    Some(why) => state.skipped(link, now, why),
                     None => state,
                 })
             })
@@ -113,7 +113,7 @@ impl Lane {
             None
         };
         self.change(link, |state| {
-            let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm));
+            let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm, now));
             Some(state.ended(link, now, &outcome, failed))
         })
         .await?;
@@ -142,8 +142,9 @@ impl Lane {
 
     async fn pass_on(&self, event: &Event, link: &Link) -> Result<(), NotSettled> {
         let Some(state) = self.restore(link).await?.filter(|state| state.stands_at(link)) else { return Ok(()) };
-        let Some(next) = self.arm_next(event, link, &state, self.common.clock.now()).await? else { return Ok(()) };
-        self.change(link, |state| Some(state?.armed(&link.digest, next))).await?;
+        let now = self.common.clock.now();
+        let Some(next) = self.arm_next(event, link, &state, now).await? else { return Ok(()) };
+        self.change(link, |state| Some(state?.armed(&link.digest, next, now))).await?;
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule was settled before; its schedule goes on with the next one");
         Ok(())
     }

@@ -70,7 +70,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         output.warn(&fault);
     }
     let left = left_types::Register::new(common, &topology).ask(&plan).await;
-    let schedules = schedules::plan(common, &topology, &observed).await?;
+    let schedules = schedules::plan(common, &topology).await?;
     if let Some(path) = &args.out {
         let file = PlanFile::new(&plan, &observed, &source, &text, &left, schedules.changes(), args.asked)?;
         file.write(path)?;

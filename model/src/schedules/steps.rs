@@ -279,7 +279,9 @@ impl World {
 
     fn arm(&mut self, scenario: &Scenario, definition: u8, arm: Arm) {
         let digest = scenario.definition(definition).digest();
-        self.state = self.state.take().map(|state| state.armed(&digest, arm));
+        // The same time for each publish, which keeps the states few: a late event is published again at each look.
+        let published = Timestamp::from_millisecond(arm.due).unwrap_or_default();
+        self.state = self.state.take().map(|state| state.armed(&digest, arm, published));
     }
 
     fn start(&mut self, scenario: &Scenario, copy: Copy, end: End) -> At {
@@ -287,7 +289,7 @@ impl World {
         let now = self.time();
         let until = now + jiff::SignedDuration::from_mins(1);
         self.state = self.state.take().map(|state| match end {
-            End::Skip => state.started(&link, now, until).ended(&link, now, "skipped", false),
+            End::Skip => state.skipped(&link, now, "skipped"),
             End::Run | End::Over | End::Passed => state.started(&link, now, until),
         });
         if end == End::Skip { At::Settling } else { At::Running }

@@ -55,6 +55,8 @@ pub enum Named {
     Number(i64),
     /// An event that a person has published with `topology schedule run-now`.
     Extra,
+    /// An event that a person has published with `topology schedule backfill`, for this instant.
+    Backfill(Timestamp),
 }
 
 impl Named {
@@ -67,7 +69,8 @@ impl Named {
         let named = match &id[at..=at] {
             "@" => Self::Instant(which.parse().ok()?),
             "#" => Self::Number(which.parse().ok()?),
-            _ => which.parse::<uuid::Uuid>().map(|_| Self::Extra).ok()?,
+            _ if which.parse::<uuid::Uuid>().is_ok() => Self::Extra,
+            _ => Self::Backfill(which.parse().ok()?),
         };
         Some((name, named))
     }

@@ -24,7 +24,7 @@ pub struct Rule {
     pub jitter: Duration,
     /// What happens at an instant at which the run before has not ended.
     pub overlap: Overlap,
-    /// Which of the instants run that passed while no worker ran.
+    /// Which of the instants run that passed before their events could start.
     pub catch_up: CatchUp,
     /// What follows when an event goes to dead-letter.
     pub on_failure: OnScheduleFailure,
@@ -51,7 +51,7 @@ pub enum Overlap {
     Skip,
 }
 
-/// Which of the instants run that passed while no worker ran.
+/// Which of the instants run that passed before their events could start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CatchUp {
@@ -110,11 +110,13 @@ impl Rule {
             Mode::Fixed => {
                 let this = Timestamp::from_millisecond(position).ok()?;
                 let next = self.calendar.next_after(this)?;
+                // An event that its jitter puts off does not wait for a worker.
+                let passed = time::earlier(now, self.jitter);
                 let slot = match self.catch_up {
-                    _ if next > now => next,
+                    _ if next > passed => next,
                     CatchUp::All => next,
-                    CatchUp::Last => self.calendar.last_at_or_before(now, this).unwrap_or(next),
-                    CatchUp::None => self.calendar.next_after(now)?,
+                    CatchUp::Last => self.calendar.last_at_or_before(passed, this).unwrap_or(next),
+                    CatchUp::None => self.calendar.next_after(passed)?,
                 };
                 self.at(name, slot)
             }

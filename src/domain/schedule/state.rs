@@ -16,7 +16,8 @@ use super::{
 };
 use crate::domain::time;
 
-/// How long after its due time an event counts as lost if it neither waits in its queue nor runs.
+/// How long after its due time an event that has not begun counts as lost, and is published again. It may also be behind others in its
+/// queue, and then its copies are in vain. So each further copy waits as long again as the event is late.
 pub const OVERDUE: Duration = Duration::from_mins(1);
 
 /// How long an event waits whose schedule is unknown to its worker and to Redis. Within this time the workers whose files have the
@@ -45,8 +46,9 @@ pub struct Armed {
     /// The event.
     #[serde(flatten)]
     pub arm: Arm,
-    /// Whether the broker has confirmed it.
-    pub published: bool,
+    /// When the broker has confirmed it last, in ms since 1970. `None` until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<i64>,
 }
 
 /// The newest event of a schedule that was started. Times are in ms since 1970.
@@ -111,7 +113,7 @@ pub enum Admission {
 pub enum Wanted {
     /// Nobody has published it.
     Unpublished(Arm),
-    /// It was published, and is late. It is lost unless it waits in its queue.
+    /// It was published, and is late: lost, or behind others in its queue. Published again, it runs once.
     Late(Arm),
 }
 
@@ -158,7 +160,7 @@ impl State {
         let is_owed = |at: &i64| !before.is_removed() && *at <= now.as_millisecond();
         let owed = before.armed.map(|armed| armed.arm.position).filter(is_owed);
         let first = definition.rule.first(&definition.name, now, after, owed);
-        let armed = first.map(|arm| Armed { arm, published: false });
+        let armed = first.map(|arm| Armed { arm, published: None });
         Self { digest, armed, ..before }
     }
 
@@ -180,12 +182,7 @@ impl State {
     #[must_use]
     pub fn repaired(self, definition: &Definition, now: Timestamp) -> (Self, Option<Wanted>) {
         let Some(wanted) = self.wants(definition, now) else { return (self, None) };
-        let armed = match wanted {
-            Wanted::Unpublished(arm) => Armed { arm, published: false },
-            // If it is late again, it is late by now.
-            Wanted::Late(arm) => Armed { arm, published: self.armed.is_some_and(|armed| armed.published) },
-        };
-        (Self { armed: Some(armed), ..self }, Some(wanted))
+        (Self { armed: Some(Armed { arm: wanted.arm(), published: None }), ..self }, Some(wanted))
     }
 
     fn wants(&self, definition: &Definition, now: Timestamp) -> Option<Wanted> {
@@ -194,14 +191,16 @@ impl State {
         }
         let first = || definition.rule.first(&definition.name, now, self.last_position(), None);
         let Some(Armed { arm, published }) = self.armed else { return first().map(Wanted::Unpublished) };
-        if !published {
-            return Some(Wanted::Unpublished(arm));
-        }
+        let Some(published) = published else { return Some(Wanted::Unpublished(arm)) };
         let now_ms = now.as_millisecond();
         let late = now_ms.saturating_sub(millis(OVERDUE));
         let run = self.run.as_ref().filter(|run| run.position >= arm.position);
         match (run, definition.rule.mode) {
-            (None, _) => (arm.due < late).then_some(Wanted::Late(Arm { due: now_ms, ..arm })),
+            (None, _) => {
+                let last = published.max(arm.due);
+                let wait = millis(OVERDUE).max(last - arm.due);
+                (now_ms - last > wait).then_some(Wanted::Late(arm))
+            }
             // It was started, and arms the next one at its end.
             (Some(run), Mode::Sequential) => (run.until < late).then(first).flatten().map(Wanted::Late),
             // It was started as an event of the former definition, after which nobody has armed the next one.
@@ -239,9 +238,7 @@ impl State {
         {
             return Admission::Skip(why);
         }
-        let now = now.as_millisecond();
-        let runs = |run: &ScheduledRun| run.ended.is_none() && run.position < link.position && run.until > now;
-        match (self.run.as_ref().is_some_and(runs), link.rule.overlap) {
+        match (self.runs_before(link, now), link.rule.overlap) {
             (false, _) => Admission::Run,
             (true, Overlap::Queue) => Admission::Wait,
             (true, Overlap::Skip) => Admission::Skip("the run before has not ended"),
@@ -265,7 +262,7 @@ impl State {
     }
 
     /// Tells whether the chain stands still at this event, which was settled before this copy of it came. Its run belonged to the
-    /// former definition or was a backfill, or a person has cancelled it. So nobody has armed the next one.
+    /// former definition, or a person has cancelled it. So nobody has armed the next one.
     ///
     /// The state may still name the event before: it is written only after this event was published.
     #[must_use]
@@ -276,12 +273,12 @@ impl State {
 
     /// Returns the state once the broker has confirmed an event.
     #[must_use]
-    pub fn armed(self, digest: &str, arm: Arm) -> Self {
+    pub fn armed(self, digest: &str, arm: Arm, now: Timestamp) -> Self {
         let is_newer = self.armed.is_none_or(|armed| armed.arm.position <= arm.position);
         if self.digest != digest || !is_newer {
             return self;
         }
-        Self { armed: Some(Armed { arm, published: true }), ..self }
+        Self { armed: Some(Armed { arm, published: Some(now.as_millisecond()) }), ..self }
     }
 
     /// Returns the state once an event is started. It will have ended by `until`, or been started again.
@@ -293,6 +290,22 @@ impl State {
         let (started, until) = (now.as_millisecond(), until.as_millisecond());
         let run = ScheduledRun { id: link.id(), position: link.position, started, until, ended: None, outcome: None };
         Self { run: Some(run), ..self }
+    }
+
+    /// Returns the state once an event is settled without a run. A run that is under way stays the newest one, because the events after
+    /// it must not run beside it.
+    #[must_use]
+    pub fn skipped(self, link: &Link, now: Timestamp, why: &str) -> Self {
+        if self.runs_before(link, now) {
+            return self;
+        }
+        self.started(link, now, now).ended(link, now, &format!("skipped: {why}"), false)
+    }
+
+    /// Tells whether an earlier event runs, or waits for its next run.
+    fn runs_before(&self, link: &Link, now: Timestamp) -> bool {
+        let is_earlier = |run: &ScheduledRun| run.ended.is_none() && run.position < link.position;
+        self.run.as_ref().is_some_and(|run| is_earlier(run) && run.until > now.as_millisecond())
     }
 
     /// Returns the state once a run has failed or was put off, and its event waits to run again.
@@ -324,14 +337,17 @@ impl State {
         Self { paused: Some(self.paused.unwrap_or(paused)), ..self }
     }
 
-    /// Returns the state once a person has resumed the schedule. Its next event is to be published.
+    /// Returns the state once a person has resumed the schedule. The event that was armed before the pause is next if its time has not
+    /// come: it still waits. Otherwise another one is to be published.
     #[must_use]
     pub fn resumed(self, definition: &Definition, now: Timestamp) -> Self {
         if self.paused.is_none() {
             return self;
         }
-        let first = definition.rule.first(&definition.name, now, self.last_position(), None);
-        Self { paused: None, armed: first.map(|arm| Armed { arm, published: false }), ..self }
+        let first = || definition.rule.first(&definition.name, now, self.last_position(), None);
+        let waits = self.armed.filter(|armed| armed.arm.due > now.as_millisecond());
+        let armed = waits.or_else(|| first().map(|arm| Armed { arm, published: None }));
+        Self { paused: None, armed, ..self }
     }
 
     fn last_position(&self) -> Option<i64> {
@@ -347,11 +363,15 @@ impl Link {
         match self.rule.catch_up {
             CatchUp::All => None,
             CatchUp::Last => {
-                let later = self.rule.calendar.last_at_or_before(now, slot);
-                later.map(|_| "a later instant has passed, and only the last one is caught up with")
+                // An event that its jitter puts off does not wait for a worker.
+                let passed = time::earlier(now, self.rule.jitter);
+                self.rule
+                    .calendar
+                    .last_at_or_before(passed, slot)
+                    .map(|_| "a later instant has passed, and only the last one is caught up with")
             }
             CatchUp::None => (time::later(slot, self.rule.jitter.saturating_add(OVERDUE)) < now)
-                .then_some("its instant passed while no worker ran"),
+                .then_some("its instant passed more than a minute ago"),
         }
     }
 }

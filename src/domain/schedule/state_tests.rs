@@ -33,7 +33,7 @@ fn armed(definition: &Definition, position: i64) -> State {
 
 impl State {
     fn with(self, definition: &Definition, arm: Arm) -> Self {
-        Self { digest: definition.digest(), armed: Some(Armed { arm, published: true }), ..self }
+        Self { digest: definition.digest(), armed: Some(Armed { arm, published: Some(arm.due) }), ..self }
     }
 }
 
@@ -59,7 +59,7 @@ fn a_chain_goes_on_from_an_event_that_was_settled_elsewhere() {
     assert!(ended.stands_at(&copy) && !ended.stands_at(&old.link(5 * SECOND)));
     assert!(ended.stands_at(&new.link(6 * SECOND)), "the state is written after the publish");
     let next = Arm { position: 6 * SECOND, due: 6 * SECOND };
-    assert!(!ended.armed(&new.digest(), next).stands_at(&copy), "the chain has gone on");
+    assert!(!ended.armed(&new.digest(), next, at(6 * SECOND)).stands_at(&copy), "the chain has gone on");
 }
 
 #[test]
@@ -70,4 +70,54 @@ fn a_schedule_that_comes_back_begins_with_the_next_instant() {
     assert_eq!(why, Admission::Drop { why: "its schedule was removed", is_armed: false });
     let back = State::applied(Some(removed), &definition, at(9 * SECOND + 500));
     assert_eq!(back.armed.map(|armed| armed.arm.position), Some(10 * SECOND));
+}
+
+/// The run of second 1 takes three seconds.
+#[test]
+fn an_instant_that_is_skipped_lets_no_later_one_run_beside_the_run_under_way() {
+    for (overlap, catch_up) in [(Overlap::Skip, CatchUp::All), (Overlap::Queue, CatchUp::Last)] {
+        let mut definition = definition("1");
+        (definition.rule.overlap, definition.rule.catch_up) = (overlap, catch_up);
+        let link = |second: i64| definition.link(second * SECOND);
+        let runs = armed(&definition, SECOND).started(&link(1), at(SECOND), at(60 * SECOND));
+        let skipped = runs.skipped(&link(2), at(3 * SECOND), "why");
+        let admitted = skipped.admit(&link(3), false, at(3 * SECOND));
+        assert_ne!(admitted, Admission::Run, "{overlap:?}");
+        let ended = skipped.ended(&link(1), at(4 * SECOND), "done", false);
+        assert_eq!(ended.run.as_ref().and_then(|run| run.outcome.as_deref()), Some("done"));
+        assert_eq!(ended.admit(&link(4), false, at(4 * SECOND)), Admission::Run);
+    }
+}
+
+#[test]
+fn the_event_that_waits_through_a_pause_is_still_the_next_one() {
+    for mode in [Mode::Fixed, Mode::Sequential] {
+        let mut definition = definition("1");
+        definition.rule.mode = mode;
+        let before = armed(&definition, 10 * SECOND);
+        let resumed =
+            |second: i64| before.clone().paused(at(5 * SECOND), "closed").resumed(&definition, at(second * SECOND));
+        assert_eq!(resumed(6).armed, before.armed);
+        // Its time has come during the pause, and it was dropped.
+        let next = resumed(11).armed.expect("an event");
+        assert!(next.arm.position > 10 * SECOND && next.published.is_none(), "{next:?}");
+    }
+}
+
+/// Every second, up to five seconds late.
+#[test]
+fn no_instant_is_left_out_because_jitter_puts_it_off() {
+    let mut definition = definition("1");
+    (definition.rule.jitter, definition.rule.catch_up) = (Duration::from_secs(5), CatchUp::Last);
+    let mut state = armed(&definition, SECOND);
+    let mut now = SECOND;
+    for second in 1..60 {
+        let arm = state.armed.expect("an event").arm;
+        assert_eq!(arm.position, second * SECOND);
+        now = now.max(arm.due);
+        let link = definition.link(arm.position);
+        assert_eq!(state.admit(&link, false, at(now)), Admission::Run, "{second}");
+        let next = definition.rule.next(&definition.name, arm.position, at(now)).expect("an event");
+        state = state.armed(&definition.digest(), next, at(now));
+    }
 }

@@ -66,11 +66,10 @@ impl Template {
         self.linked(link, id, arm.due, now)
     }
 
-    /// Returns an event outside the chain, for this position. Without an id it has that of the chain's event, of which one runs.
+    /// Returns an event outside the chain, for this position.
     #[must_use]
-    pub fn extra(self, id: Option<String>, arm: Arm, now: Timestamp) -> Event {
+    pub fn extra(self, id: String, arm: Arm, now: Timestamp) -> Event {
         let link = Link { is_extra: true, ..self.link.at(arm.position) };
-        let id = id.unwrap_or_else(|| link.id());
         self.linked(link, id, arm.due, now)
     }
 

@@ -208,23 +208,25 @@ fn only_an_overdue_event_is_published_again() {
     let definition = definition(hourly(CatchUp::All));
     let due = at("2026-06-01T10:00:00Z");
     let arm = Arm { position: due.as_millisecond(), due: due.as_millisecond() };
-    let armed = Some(Armed { arm, published: true });
+    let armed = Some(Armed { arm, published: Some(arm.due - 1) });
     let state = State { digest: definition.digest(), armed, ..State::default() };
     let later = |by: Duration| due + jiff::SignedDuration::try_from(by).expect("a duration");
     let (same, wanted) = state.clone().repaired(&definition, later(OVERDUE));
     assert_eq!((same, wanted), (state.clone(), None));
     let now = later(OVERDUE + Duration::from_millis(1));
     let (repaired, wanted) = state.repaired(&definition, now);
-    let again = Arm { due: now.as_millisecond(), ..arm };
-    assert_eq!(wanted, Some(Wanted::Late(again)));
-    // It is not published once more before it is overdue again.
-    assert_eq!(repaired.repaired(&definition, now).1, None);
+    assert_eq!(wanted, Some(Wanted::Late(arm)));
+    // A crash before the publish leaves it to the next look.
+    assert_eq!(repaired.clone().repaired(&definition, now).1, Some(Wanted::Unpublished(arm)));
+    // Once it is published, it is not published again before it is twice as late.
+    assert_eq!(repaired.armed(&definition.digest(), arm, now).repaired(&definition, now).1, None);
 }
 
 #[rstest]
 #[case::instant("nightly@2026-06-01T11:00:00Z", Some(Named::Instant(at("2026-06-01T11:00:00Z"))))]
 #[case::number("nightly#1780135503214", Some(Named::Number(1_780_135_503_214)))]
 #[case::by_hand("nightly!0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", Some(Named::Extra))]
+#[case::backfill("nightly!2026-06-01T11:00:00Z", Some(Named::Backfill(at("2026-06-01T11:00:00Z"))))]
 #[case::other_id("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", None)]
 #[case::address("nightly@example.org", None)]
 #[case::invoice("nightly#a-17", None)]
@@ -248,7 +250,7 @@ fn a_schedule_is_overdue_unless_it_runs_or_is_paused() {
     let definition = definition(hourly(CatchUp::Last));
     let due = at("2026-06-01T11:00:00Z");
     let position = due.as_millisecond();
-    let state = State::default().armed("", Arm { position, due: position });
+    let state = State::default().armed("", Arm { position, due: position }, at("2026-06-01T10:00:00Z"));
     let late = at("2026-06-01T11:04:00Z");
     assert_eq!((state.overdue_since(late), state.overdue_since(due)), (Some(due), None));
     assert_eq!(state.clone().paused(late, "closed").overdue_since(late), None);

@@ -42,7 +42,7 @@ async fn arm(world: &World, name: &str, position: i64) -> State {
     put(world, &definition, position);
     let arm = Arm { position, due: position };
     let digest = definition.digest();
-    let state = State { digest, armed: Some(Armed { arm, published: true }), ..State::default() };
+    let state = State { digest, armed: Some(Armed { arm, published: Some(position) }), ..State::default() };
     write(world, name, &state).await;
     state
 }
@@ -90,7 +90,7 @@ async fn the_next_event_is_confirmed_before_the_state_says_so_and_before_the_han
     assert_eq!(header(&next, "nbf").as_deref(), Some("2026-06-01T13:00:00.000Z"));
     assert_eq!(next.body, r#"{"full":true}"#);
     let state = state(&world, "hourly").await;
-    assert_eq!(state.armed.map(|armed| (armed.arm.position, armed.published)), Some((NOON + HOUR, true)));
+    assert_eq!(state.armed.map(|armed| (armed.arm.position, armed.published)), Some((NOON + HOUR, Some(NOON))));
     let run = state.run.expect("a run");
     assert_eq!((run.position, run.outcome.as_deref()), (NOON, Some("done")));
 }
@@ -217,7 +217,7 @@ async fn a_repeated_event_arms_nothing_again() {
     let state_before = arm(&world, "hourly", NOON).await;
     let definition = definition(&world, "hourly");
     let next = Arm { position: NOON + HOUR, due: NOON + HOUR };
-    write(&world, "hourly", &state_before.armed(&definition.digest(), next)).await;
+    write(&world, "hourly", &state_before.armed(&definition.digest(), next, Noon.now())).await;
     let diary = work(&world, Outcome::Done).await;
     assert!(diary.contains(&"handler".to_owned()), "{diary:?}");
     assert!(!diary.iter().any(|entry| entry.starts_with("publish")), "{diary:?}");

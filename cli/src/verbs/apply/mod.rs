@@ -92,7 +92,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let (shown, observed) = apply.plan().await?;
     one_broker(&url, &apply.management, &observed, "apply").await?;
     let left = apply.register.ask(&shown).await;
-    let planned_schedules = schedules::plan(common, &topology, &observed).await?;
+    let planned_schedules = schedules::plan(common, &topology).await?;
     let drawn = || apply.render(&shown, planned_schedules.changes().unwrap_or_default());
     if output.is_text() {
         output.print(&drawn())?;

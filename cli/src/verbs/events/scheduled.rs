@@ -24,7 +24,7 @@ impl OfSchedule {
         let (name, named) = Named::read(event.id.as_deref()?)?;
         topology.schedules.get(name).filter(|definition| definition.event_type == event.event_type)?;
         let (slot, number) = match named {
-            Named::Instant(at) => (Some(at), None),
+            Named::Instant(at) | Named::Backfill(at) => (Some(at), None),
             Named::Number(number) => (None, Some(number)),
             Named::Extra => (None, None),
         };

@@ -301,7 +301,7 @@ fn a_schedule_that_is_late_paused_or_not_applied_is_found() {
         let apply = |definition: &Definition| {
             let (state, _) = State::applied(None, definition, at).repaired(definition, at);
             let armed = state.armed.expect("an event").arm;
-            (definition.name.to_string(), state.armed(&definition.digest(), armed))
+            (definition.name.to_string(), state.armed(&definition.digest(), armed, at))
         };
         hatchery::file::read(SCHEDULES, "topology.yaml").expect("a valid file").schedules.values().map(apply).collect()
     };

@@ -130,6 +130,21 @@ async fn a_missing_foreign_queue_is_named_at_the_start() {
     assert!(ended.stderr.contains("is it `theirs`?"), "{ended:?}");
 }
 
+/// A consumer of a stream begins with the next message, so the worker would take none of these.
+#[tokio::test]
+async fn a_stream_is_refused_at_the_start() {
+    let declared = Declared::new(FILE).await;
+    let stream = json!({ "durable": true, "arguments": { "x-queue-type": "stream" } });
+    declared.host.put("queues", "hr-changes", &stream);
+    declared.amqp().await.publish("", "hr-changes", BasicProperties::default(), b"{}").await;
+    let place = Place::new(&declared);
+    for arguments in [&["work", "--source", "theirs"][..], &["work", "--source", "theirs", "--stop-when-empty"]] {
+        let ended = place.run(&mut place.command(arguments)).await.expect(1);
+        let expected = "error: the queue hr-changes is a stream, and streams cannot be consumed like a queue";
+        assert!(ended.stderr.contains(expected), "{ended:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_unmappable_message_is_listed_with_its_reason_and_replayed_as_it_came() {
     let declared = declared(FILE).await;

@@ -95,6 +95,7 @@ impl Exit {
                 BrokerError::Missing { .. }
                 | BrokerError::Nacked { .. }
                 | BrokerError::TooLarge { .. }
+                | BrokerError::Stream { .. }
                 | BrokerError::Closed => (Self::Error, None),
                 BrokerError::Unreachable { .. } | BrokerError::Refused { .. } => (Self::Unreachable, Some(AMQP)),
                 _ => (Self::Unreachable, None),
@@ -183,6 +184,7 @@ mod tests {
     #[case(PublishError::Timeout.into(), Exit::Unreachable)]
     #[case(BrokerError::Locked { object: "x".into() }.into(), Exit::Locked)]
     #[case(BrokerError::Missing { object: "x".into() }.into(), Exit::Error)]
+    #[case(BrokerError::Stream { object: "x".into() }.into(), Exit::Error)]
     #[case(declared(0), Exit::Unreachable)]
     #[case(declared(1), Exit::Partly)]
     #[case(Ended::new(Exit::Blocked, "x").into(), Exit::Blocked)]

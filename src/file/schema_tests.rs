@@ -28,6 +28,7 @@ const UNSEEN: &[(&str, &[&str])] = &[
     ("a bound of a size, which is a text", &["max-payload-large", "keep-payload-large"]),
     ("whole milliseconds of a duration, which is a text", &["hatchery-fraction"]),
     ("two texts that mean the same", &["hatchery-same"]),
+    ("a pointer that is a part of another one", &["source-when-never"]),
     (
         "a number of one key that does not fit another's",
         &[

@@ -54,8 +54,16 @@ pub(super) fn conditions(reader: &mut Reader<'_>, node: &Node) -> Option<Vec<Con
                 }
             }
         }
-        conditions.extend(at.map(|at| Condition { at, any_of }));
+        conditions.extend(at.map(|at| (&word.span, Condition { at, any_of })));
     }
+    for (span, below) in &conditions {
+        let above = conditions.iter().find(|(_, above)| below.excludes(above));
+        if let Some((_, above)) = above {
+            let message = format!("this `when` never holds: a constant at {} has nothing at {}", above.at, below.at);
+            reader.refuse(span, message, "remove one of the two, or write two rules");
+        }
+    }
+    let conditions = conditions.into_iter().map(|(_, condition)| condition).collect();
     (reader.findings.len() == before).then_some(conditions)
 }
 

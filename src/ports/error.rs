@@ -71,6 +71,12 @@ pub enum BrokerError {
         /// The exclusive object.
         object: String,
     },
+    /// The queue is a stream. A consumer would begin with the next message, and an acknowledgement would remove none.
+    #[error("{object} is a stream, and streams cannot be consumed like a queue")]
+    Stream {
+        /// The queue.
+        object: String,
+    },
     /// The broker refuses a call for another reason.
     #[error("the broker refuses {what}: {reason}")]
     Rejected {

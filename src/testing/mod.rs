@@ -147,6 +147,39 @@
 //! # }
 //! ```
 //!
+//! # A source
+//!
+//! [`send`](TestHatchery::send) puts a message of another program into the queue of a source.
+//!
+//! ```
+//! use hatchery::{Outcome, Run, testing::TestHatchery};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = "
+//! version: 1
+//! name: payroll
+//! types: { hr-import: {} }
+//! sources:
+//!   hr: { queue: hr-changes, events: [ { when: { /kind: hired }, type: hr-import, reference: /number } ] }
+//! ";
+//! let hatchery = TestHatchery::new(hatchery::file::read(file, "topology.yaml")?);
+//! let worker = hatchery.worker().source("hr");
+//! hatchery.start(worker.handle("hr-import", |_: Run| async { Ok::<_, String>(Outcome::Done) }));
+//!
+//! hatchery.send("hr", Some("m-1"), r#"{"kind": "hired", "number": 1234}"#);
+//! hatchery.send("hr", Some("m-2"), r#"{"kind": "moved", "number": 1234}"#);
+//! hatchery.advance(std::time::Duration::from_secs(1)).await?;
+//!
+//! let runs = hatchery.runs("hr-import");
+//! assert_eq!(runs.len(), 1);
+//! assert_eq!(runs[0].event.id, "hr:m-1");
+//! assert_eq!(runs[0].event.reference.as_ref().map(|reference| reference.as_str()), Some("1234"));
+//! assert_eq!(hatchery.unmappable("hr"), ["unmappable: no rule matches"]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Differences from real servers
 //!
 //! - Publishing, claiming and settling take no time. No message is lost, and no connection breaks.
@@ -166,6 +199,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -177,13 +211,14 @@ use self::{
 use crate::{
     adapters::memory::{MemoryBroker, MemoryRegister, Waiting},
     domain::{
-        compile::compile,
+        compile::{Queue, compile},
         event::Event,
         names::Names,
+        source::SourceSpec,
         spec::Topology,
         time::until,
-        wire,
-        words::{EventType, UnknownType},
+        wire::{self, Properties},
+        words::{EventType, UnknownType, Word},
     },
     operate::Events,
     ports::{Clock, Register},
@@ -242,7 +277,11 @@ impl TestHatchery {
     /// As [`new`](Self::new).
     #[must_use]
     pub fn starting_at(topology: Topology, now: Timestamp) -> Self {
-        let desired = compile(&topology).unwrap_or_else(|error| panic!("{error}"));
+        let mut desired = compile(&topology).unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::new(topology.name.clone());
+        let foreign = topology.sources.iter().filter(|(_, source)| !source.is_declared());
+        let foreign = foreign.map(|(name, source)| Queue { name: source.queue(&names, name), arguments: [].into() });
+        desired.queues.extend(foreign);
         let (topology, clock) = (Arc::new(topology), Arc::new(PausedClock::starting_at(now)));
         let broker = MemoryBroker::new(&desired, clock.clone());
         let register = Arc::new(MemoryRegister::new(clock.clone(), topology.redis.backlog_retention));
@@ -273,6 +312,19 @@ impl TestHatchery {
         let Shared { topology, clock, broker, register, .. } = &*self.shared;
         let broker = Arc::new(broker.clone());
         Events::new(Arc::clone(topology), broker, register.clone(), register.clone(), clock.clone())
+    }
+
+    /// Puts a message into the queue of a source, as another program would. Without an id it has no property `message_id`.
+    /// [The module](self#a-source) has an example.
+    ///
+    /// # Panics
+    /// If the file has no such source.
+    pub fn send(&self, source: &str, message_id: Option<&str>, body: impl Into<Bytes>) {
+        let (name, spec) = self.known_source(source);
+        let properties = Properties { message_id: message_id.map(ToOwned::to_owned), ..Properties::default() };
+        let queue = spec.queue(&self.names(), name);
+        let message = wire::Incoming { routing_key: queue.clone(), properties, body: body.into() };
+        self.shared.broker.put(&queue, message);
     }
 
     /// Starts a worker, which runs whenever the test awaits something. Several workers behave like several processes.
@@ -416,6 +468,18 @@ impl TestHatchery {
         letters.filter_map(|letter| self.read(event_type, letter.message)).collect()
     }
 
+    /// Returns why messages of a source became no event, the oldest first.
+    ///
+    /// # Panics
+    /// If the file has no such source.
+    #[must_use]
+    pub fn unmappable(&self, source: &str) -> Vec<String> {
+        let queue = self.names().source_dead_letters(self.known_source(source).0);
+        let letters = self.shared.broker.waiting().into_iter().filter(|waiting| waiting.queue == queue);
+        let reason = |letter: Waiting| Some(letter.message.properties.headers.get("reason")?.as_str()?.to_owned());
+        letters.filter_map(reason).collect()
+    }
+
     fn names(&self) -> Names {
         Names::new(self.shared.topology.name.clone())
     }
@@ -432,6 +496,11 @@ impl TestHatchery {
             Some((event_type, _)) => event_type,
             None => panic!("{}", UnknownType::among(event_type, types.keys())),
         }
+    }
+
+    fn known_source(&self, source: &str) -> (&Word, &SourceSpec) {
+        let sources = &self.shared.topology.sources;
+        sources.get_key_value(source).unwrap_or_else(|| panic!("there is no source `{source}` in the file"))
     }
 
     fn workers(&self) -> MutexGuard<'_, Vec<Started>> {

@@ -66,7 +66,7 @@ impl Source {
                 tracing::info!("consuming {queue}, the source {}", self.name);
                 return Some(deliveries);
             }
-            // Waiting does not help: the user may not consume, or the program has closed the connection.
+            // Waiting does not help: the queue is a stream, the user may not consume, or the program has closed the connection.
             Some(Err(error)) => self.common.fail(WorkError::Broker(error)),
             None => {}
         }
@@ -80,7 +80,10 @@ impl Source {
             let order = if self.spec.keeps_order() { Order::Kept } else { Order::Any };
             (|| self.common.broker.consume(&queue, self.spec.prefetch, order, None))
                 .retry(backoff())
-                .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
+                .when(|error| {
+                    use BrokerError::{Closed, Rejected, Stream};
+                    !matches!(error, Stream { .. } | Rejected { .. } | Closed)
+                })
                 .notify(|error, wait| {
                     if outage.waits(&queue, error) {
                         tracing::debug!(%error, "consuming {queue} again in {}", roughly(wait));

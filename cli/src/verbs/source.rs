@@ -1,6 +1,6 @@
 //! `topology source`: shows what becomes of a message.
 
-use std::{io::Read as _, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Subcommand;
@@ -29,8 +29,8 @@ use crate::{
     verbs::events::cut,
 };
 
-/// The largest message that is read, in bytes: RabbitMQ's own limit.
-const LARGEST: u32 = 16 << 20;
+/// The largest message that is read, in MiB: the default limit of RabbitMQ 3. That of RabbitMQ 4 is 16.
+const LARGEST: u32 = 128;
 /// The heads of the columns.
 const HEADS: [&str; 6] = ["RULE", "TYPE", "REFERENCE", "DUE", "ID", "PAYLOAD"];
 /// The least columns of a payload.
@@ -205,14 +205,9 @@ fn message(args: &TestArgs) -> anyhow::Result<Incoming> {
             bounded_file::read(&path, LARGEST).with_context(|| format!("cannot read {}", path.display()))?
         }
         None if args.body == "-" => {
-            let mut body = Vec::new();
-            // One byte above the limit is enough to refuse it.
-            std::io::stdin()
-                .lock()
-                .take(u64::from(LARGEST) + 1)
-                .read_to_end(&mut body)
-                .context("cannot read the message")?;
-            body
+            let too_large = || format!("it has more than {LARGEST} MiB");
+            bounded_file::read_to_end(std::io::stdin().lock(), u64::from(LARGEST) << 20, too_large)
+                .context("cannot read the message")?
         }
         None => args.body.clone().into_bytes(),
     };

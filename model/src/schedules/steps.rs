@@ -280,7 +280,7 @@ impl World {
     fn arm(&mut self, scenario: &Scenario, definition: u8, arm: Arm) {
         let digest = scenario.definition(definition).digest();
         // The same time for each publish, which keeps the states few: a late event is published again at each look.
-        let published = Timestamp::from_millisecond(arm.due).unwrap_or_default();
+        let published = jiff::Timestamp::from_millisecond(arm.due).unwrap_or_default();
         self.state = self.state.take().map(|state| state.armed(&digest, arm, published));
     }
 

@@ -60,7 +60,7 @@ impl MemoryBroker {
     }
 
     /// Puts a message into a queue without routing it. Its `x-delivery-count` counts as its number of returns.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn put(&self, queue: &str, message: Incoming) {
         let Incoming { routing_key, properties, body } = message;
         let returns = i64::from(crate::domain::wire::returns(&properties));

@@ -39,6 +39,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may take to open where other nodes can be tried instead.
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How RabbitMQ's refusal ends if a stream is consumed with a priority.
+const STREAM: &str = " of queue type rabbit_stream_queue";
+
 /// How long a node may take to answer a call. A node that is cut off from the majority of its cluster leaves some calls
 /// unanswered until it is back (measured: `basic.consume` on 3.10 and 4.3).
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -172,6 +175,9 @@ impl AmqpUrl {
                     }
                     AMQPErrorKind::Soft(AMQPSoftError::RESOURCELOCKED) => {
                         BrokerError::Locked { object: object.to_owned() }
+                    }
+                    AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if reason.ends_with(STREAM) => {
+                        BrokerError::Stream { object: object.to_owned() }
                     }
                     AMQPErrorKind::Soft(_) => BrokerError::Rejected { what: object.to_owned(), reason },
                     // A hard error closes the connection, and fails the calls of others on it that did nothing wrong.

@@ -86,6 +86,8 @@ pub(super) async fn begin(
         // A random tag: the connection's name, which tells whose consumer this is, may be too long for a consumer tag.
         let tag = uuid::Uuid::now_v7().simple().to_string();
         let (options, mut arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        // The default priority. Streams refuse the argument, and nothing else tells a stream from a queue.
+        arguments.insert("x-priority".into(), AMQPValue::LongInt(0));
         if let Some(reason) = unavailable {
             arguments.insert(names::UNAVAILABLE.into(), AMQPValue::LongString(reason.into()));
         }

@@ -119,7 +119,7 @@ pub fn map(
     message: &Incoming,
 ) -> Result<Vec<Mapped>, Unmappable> {
     let json = if spec.rules.iter().any(points_into) || spec.id.is_some() {
-        serde_json::from_slice(&message.body).map_err(|error| Unmappable::NotJson(error.to_string()))?
+        serde_json::from_slice(&message.body).map_err(|error| not_json(&message.body, &error))?
     } else {
         Value::Null
     };
@@ -152,6 +152,16 @@ pub fn map(
         return Err(Unmappable::NoRule);
     }
     Ok(mapped)
+}
+
+/// Names the two causes of which the parser's own error says nothing.
+fn not_json(body: &[u8], error: &serde_json::Error) -> Unmappable {
+    const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+    Unmappable::NotJson(match body {
+        [] => "it is empty".to_owned(),
+        _ if body.starts_with(BYTE_ORDER_MARK) => "it begins with a byte order mark".to_owned(),
+        _ => error.to_string(),
+    })
 }
 
 /// Returns the id of the event that a rule makes of the message with this id. The rule has a number where the source has

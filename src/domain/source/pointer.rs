@@ -59,6 +59,12 @@ impl Pointer {
         self.0.is_empty()
     }
 
+    /// Tells whether this place is a part of another one.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.0.len() > other.0.len() && self.0.starts_with(&other.0)
+    }
+
     /// Returns the value at this place. `None` if there is none.
     #[must_use]
     pub fn of<'v>(&self, message: &'v Value) -> Option<&'v Value> {

@@ -123,6 +123,12 @@ impl Condition {
         let found = self.at.of(message).unwrap_or(&Value::Null);
         self.any_of.iter().any(|constant| constant.equals(found))
     }
+
+    /// Tells whether no message meets both conditions, because a constant at the place of the other one has no parts.
+    #[must_use]
+    pub fn excludes(&self, other: &Self) -> bool {
+        self.at.is_within(&other.at) && !self.any_of.contains(&Constant::Null)
+    }
 }
 
 impl Constant {

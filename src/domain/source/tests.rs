@@ -96,7 +96,8 @@ fn each_rule_that_matches_makes_an_event_of_its_own() {
 
 #[rstest]
 #[case::not_json(HR, "{]", "the body is not JSON: key must be a string at line 1 column 2")]
-#[case::empty(HR, "", "the body is not JSON: EOF while parsing a value at line 1 column 0")]
+#[case::empty(HR, "", "the body is not JSON: it is empty")]
+#[case::byte_order_mark(HR, "\u{feff}{}", "the body is not JSON: it begins with a byte order mark")]
 #[case::no_rule(HR, r#"{"kind":"hired"}"#, "no rule matches")]
 #[case::no_object(HR, "[1]", "no rule matches")]
 #[case::no_reference(HR, r#"{"kind":"terminated"}"#, "rule 1: `reference` /employee/number points to nothing")]

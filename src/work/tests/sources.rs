@@ -120,14 +120,20 @@ async fn a_source_that_keeps_no_order_publishes_many_at_a_time() {
     assert_eq!(world.most_unconfirmed.load(Ordering::SeqCst), 50);
 }
 
+#[rstest]
+#[case::one_event_of_a_message("own", 1)]
+#[case::two_events_of_a_message("pairs", 2)]
 #[tokio::test(start_paused = true)]
-async fn a_source_that_keeps_its_order_publishes_one_at_a_time() {
+async fn a_source_that_keeps_its_order_publishes_one_at_a_time(#[case] source: &str, #[case] events: usize) {
     let confirms_after = Mutex::new(Duration::from_millis(1));
     let world = World::new(Script { confirms_after, ..Script::default() });
-    for n in 0..50 {
-        world.broker.put("t.source.own", message(&n.to_string(), CHANGE));
+    // More than one worker may hold.
+    for n in 0..150 {
+        world.broker.put(&format!("t.source.{source}"), message(&n.to_string(), CHANGE));
     }
-    take(&world, &["own"]).await;
+    let sources = [source];
+    tokio::join!(take(&world, &sources), take(&world, &sources));
+    assert_eq!(world.published.lock().expect("no panic").len(), 150 * events);
     assert_eq!(world.most_unconfirmed.load(Ordering::SeqCst), 1);
 }
 

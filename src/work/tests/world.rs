@@ -19,6 +19,7 @@ types:
   strict: { on-failure: block, retry: { delays: [1ms] } }
 sources:
   own: { declare: on, events: [ { when: { /kind: change }, type: import, reference: /number } ] }
+  pairs: { declare: on, events: [ { type: mail }, { type: import } ] }
   theirs: { queue: hr-changes, events: [ { when: { /kind: change }, type: import, reference: /number }, { type: mail } ] }
 ";
 

@@ -101,7 +101,7 @@ impl<T: Clone> Queues<T> {
     }
 
     /// Puts a message into a queue unchanged.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn put(&mut self, queue: &str, message: Message<T>) {
         self.by_name.get_mut(queue).expect("the queue is there").ready.push_back(message);
     }

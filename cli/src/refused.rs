@@ -56,7 +56,7 @@ fn misplaced<'a>(command: &'a Command, matches: &ArgMatches) -> Option<&'a Arg> 
         let mut values = matches.get_raw(id).into_iter().flatten().map(OsStr::to_string_lossy);
         match id {
             _ if is_for_urls(argument) => false,
-            "payload" => values.any(|value| value.strip_prefix('@').is_some_and(may_be_url)),
+            "payload" | "body" => values.any(|value| value.strip_prefix('@').is_some_and(may_be_url)),
             // Only the program: its arguments may be URLs.
             "exec" => values.next().is_some_and(|program| may_be_url(&program)),
             _ if is_data(id) => values.any(|value| is_url_with_password(&value)),
@@ -77,7 +77,7 @@ fn is_for_urls(argument: &Arg) -> bool {
 /// Returns whether the argument is data of an event, in which a `:` and an `@` are no sign of a password:
 /// `mailto:ada@example.org` is a reference.
 fn is_data(id: &str) -> bool {
-    matches!(id, "reference" | "reference_prefix" | "id" | "correlation_id" | "reason")
+    matches!(id, "reference" | "reference_prefix" | "id" | "message_id" | "correlation_id" | "reason")
 }
 
 /// Ends the process as clap does, but repeats no argument if clap's message would repeat a URL.
@@ -184,6 +184,9 @@ mod tests {
     #[case("publish mail --reference https://example.org/@ada --id a@b")]
     #[case("publish mail --reference ssh://git@github.com/x --id https://ada@example.org/x")]
     #[case("events show --type mail --reference mailto:ada@example.org")]
+    #[case(
+        "source test hr {\"mail\":\"ann@example.org\",\"url\":\"https://ann@example.org/x\"} --message-id urn:a:b@c"
+    )]
     #[case("apply --moved-from rabbit@host -f /srv/app@2/topology.yaml")]
     fn a_url_is_accepted_where_it_belongs(#[case] line: &str) {
         checked(line).expect("taken");

@@ -87,6 +87,11 @@ impl Planned {
         self.changes.iter().flatten().any(Armed::is_change)
     }
 
+    /// Tells whether Redis told what an apply would do.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.changes.is_ok()
+    }
+
     /// Warns if Redis does not tell.
     pub(crate) fn warn(&self, output: Output) {
         if let Err(why) = &self.changes {
@@ -132,7 +137,7 @@ pub(crate) async fn arm(common: &Common, topology: &Topology, output: Output) ->
         Ok(changes) => Ok(changes.into_iter().map(Armed::of).collect()),
         // A file without schedules has none to remove most of the time.
         Err(error) if topology.schedules.is_empty() => {
-            output.warn(&format!("whether schedules were removed from the file is not known: {error}"));
+            output.warn(&format!("cannot look for removed schedules in Redis: {error}"));
             Ok(Vec::new())
         }
         Err(error) => {
@@ -142,6 +147,23 @@ pub(crate) async fn arm(common: &Common, topology: &Topology, output: Output) ->
             Err(Ended::new(Exit::Partly, message).into())
         }
     }
+}
+
+/// Removes all schedules of a topology that was destroyed. Otherwise Redis would call their events armed and their pauses valid if it is
+/// applied again.
+pub(crate) async fn remove(common: &Common, topology: &Topology, output: Output) -> anyhow::Result<()> {
+    if !are_looked_at(common, topology)? {
+        return Ok(());
+    }
+    let mut without = topology.clone();
+    without.schedules.clear();
+    let events = connect::builder(common, without, "topology destroy")?.events().map_err(connect::usage)?;
+    if let Err(error) = events.schedules().apply().await {
+        output.warn(&format!(
+            "cannot remove the state of the schedules from Redis: {error}; run `topology destroy` again"
+        ));
+    }
+    Ok(())
 }
 
 /// Returns a line for each schedule that was changed.

@@ -25,7 +25,7 @@ use crate::{
     plan::{Address, Destruction, Plan, Step, destruction},
     plan_document::{ChangeView, FORMAT_VERSION, view},
     register::{self, Looked},
-    render,
+    render, schedules,
 };
 
 /// The pause between two readings while the broker does not report all counts yet.
@@ -136,6 +136,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         let lock = lock(url, &destroy.desired, args.lock_timeout, output).await?;
         if destroy.look().await?.0.plan.changes.is_empty() {
             leave(looked().await?, output).await;
+            schedules::remove(common, &topology, output).await?;
         }
         lock.release().await;
         destroy.report(&shown, &observed, 0, Some(started.elapsed()))?;
@@ -152,6 +153,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         let looked = looked().await?;
         let gone = destroy.carry_out(&lock, &shown, args.auto_approve).await?;
         leave(looked, output).await;
+        schedules::remove(common, &topology, output).await?;
         Ok(gone)
     })
     .await;

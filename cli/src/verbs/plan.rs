@@ -86,6 +86,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     schedules.warn(output);
     Ok(match () {
         () if !args.detailed_exitcode => Exit::Done,
+        () if args.asked.nothing_to_do(&plan) && !schedules.is_known() => Exit::Unreachable,
         () if args.asked.nothing_to_do(&plan) && !schedules.is_pending() => Exit::Done,
         () if plan.is_blocked(args.asked.migrate) || left.is_blocked(args.asked.prune) => Exit::Blocked,
         () => Exit::Pending,

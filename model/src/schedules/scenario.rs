@@ -36,8 +36,6 @@ pub(crate) struct Scenario {
     pub(crate) applies: &'static [Option<u8>],
     /// Which definition the files of the workers have. The first of these workers heal only before the second apply has ended.
     pub(crate) files: [u8; 2],
-    /// Whether handlers may fail for good.
-    pub(crate) fails: bool,
     pub(crate) kinds: &'static [Fault],
     pub(crate) faults: u8,
     /// The last tick.
@@ -63,17 +61,7 @@ pub(crate) enum Protocol {
 }
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "fixed",
-        mode: Mode::Fixed,
-        applies: &[Some(0)],
-        files: [0, 0],
-        fails: false,
-        kinds: CRASHES,
-        faults: 2,
-        ticks: 7,
-        protocol: Protocol::Ours,
-    },
+    Scenario { faults: 2, ..FIXED },
     Scenario { name: "fixed, two definitions", applies: &[Some(0), Some(1)], files: [0, 1], ticks: 6, ..FIXED },
     Scenario { name: "fixed, same apply twice", applies: &[Some(0), Some(0)], ..FIXED },
     Scenario { name: "fixed, removed", applies: &[Some(0), None], ..FIXED },
@@ -88,7 +76,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ..FIXED
     },
     Scenario { name: "sequential, forgets", mode: Mode::Sequential, kinds: ALL, ..FIXED },
-    Scenario { name: "sequential, fails", mode: Mode::Sequential, fails: true, ..FIXED },
 ];
 
 const FIXED: Scenario = Scenario {
@@ -96,7 +83,6 @@ const FIXED: Scenario = Scenario {
     mode: Mode::Fixed,
     applies: &[Some(0)],
     files: [0, 0],
-    fails: false,
     kinds: CRASHES,
     faults: 1,
     ticks: 7,

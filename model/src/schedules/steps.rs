@@ -18,10 +18,9 @@ pub(crate) enum Step {
         worker: usize,
         message: usize,
     },
-    /// A worker takes the next step with its event. `failed` is how the handler ends, if it ends.
+    /// A worker takes the next step with its event.
     Work {
         worker: usize,
-        failed: bool,
     },
     Apply(usize),
     /// A worker with this file heals.
@@ -42,7 +41,7 @@ impl World {
         let mut steps = Vec::new();
         for (worker, task) in self.workers.iter().enumerate() {
             match task {
-                Some(_) => steps.extend([false, true].map(|failed| Step::Work { worker, failed })),
+                Some(_) => steps.push(Step::Work { worker }),
                 None => steps.extend((0..self.queue.len()).map(|message| Step::Claim { worker, message })),
             }
         }
@@ -73,7 +72,7 @@ impl World {
         let w = &mut world;
         match step {
             Step::Claim { worker, message } => w.claim(scenario, worker, message)?,
-            Step::Work { worker, failed } => w.work(scenario, worker, failed)?,
+            Step::Work { worker } => w.work(scenario, worker)?,
             Step::Apply(n) => w.apply(scenario, n)?,
             Step::Heal { file } => w.heal(scenario, file)?,
             Step::Tick => w.tick(scenario)?,
@@ -180,11 +179,8 @@ impl World {
         Some(())
     }
 
-    fn work(&mut self, scenario: &Scenario, worker: usize, failed: bool) -> Option<()> {
+    fn work(&mut self, scenario: &Scenario, worker: usize) -> Option<()> {
         let task = self.workers[worker]?;
-        if failed && (task.at != At::Running || !scenario.fails) {
-            return None;
-        }
         let Task { copy, at } = task;
         let link = Self::link(scenario, copy);
         let now = self.time();

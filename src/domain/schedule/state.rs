@@ -35,6 +35,9 @@ pub struct State {
     /// The newest event that was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<ScheduledRun>,
+    /// The lowest position that may still start. An event before it was due during a pause that is over, and is dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<i64>,
     /// Set while the schedule is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
@@ -233,6 +236,9 @@ impl State {
         if self.paused.is_some() {
             return Admission::Drop { why: "its schedule is paused", is_armed: false };
         }
+        if self.from.is_some_and(|from| link.position < from) {
+            return Admission::Drop { why: "its schedule was paused when it was due", is_armed: false };
+        }
         if self.is_next(link)
             && let Some(why) = link.is_too_late(now)
         {
@@ -344,10 +350,12 @@ impl State {
         if self.paused.is_none() {
             return self;
         }
-        let first = || definition.rule.first(&definition.name, now, self.last_position(), None);
-        let waits = self.armed.filter(|armed| armed.arm.due > now.as_millisecond());
-        let armed = waits.or_else(|| first().map(|arm| Armed { arm, published: None }));
-        Self { paused: None, armed, ..self }
+        if self.armed.is_some_and(|armed| armed.arm.due > now.as_millisecond()) {
+            return Self { paused: None, ..self };
+        }
+        let first = definition.rule.first(&definition.name, now, self.last_position(), None);
+        let armed = first.map(|arm| Armed { arm, published: None });
+        Self { paused: None, armed, from: first.map(|arm| arm.position), ..self }
     }
 
     fn last_position(&self) -> Option<i64> {

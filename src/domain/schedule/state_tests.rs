@@ -101,6 +101,11 @@ fn the_event_that_waits_through_a_pause_is_still_the_next_one() {
         // Its time has come during the pause, and it was dropped.
         let next = resumed(11).armed.expect("an event");
         assert!(next.arm.position > 10 * SECOND && next.published.is_none(), "{next:?}");
+        // Or no worker has taken it yet.
+        let admitted = resumed(11).admit(&definition.link(10 * SECOND), false, at(12 * SECOND));
+        assert!(matches!(admitted, Admission::Drop { is_armed: false, .. }), "{admitted:?}");
+        let admitted = resumed(11).admit(&definition.link(next.arm.position), false, at(20 * SECOND));
+        assert_eq!(admitted, Admission::Run);
     }
 }
 

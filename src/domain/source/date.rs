@@ -65,10 +65,12 @@ fn digits(text: &str, zone: &TimeZone) -> Result<Timestamp, NoDate> {
     timestamp.map_err(|_| NoDate)
 }
 
-/// Returns the instant of a local time, or of the start of its day.
+/// Returns the instant of a local time, or of the start of its day. 9999-12-31 stands for "no end" in many programs, and is the last
+/// second of a [`Timestamp`].
 fn at(local: DateTime, is_day: bool, zone: &TimeZone) -> Result<Timestamp, NoDate> {
     let zoned = if is_day { local.date().to_zoned(zone.clone()) } else { local.to_zoned(zone.clone()) };
-    zoned.map(|zoned| zoned.timestamp()).map_err(|_| NoDate)
+    let last = || Timestamp::from_second(Timestamp::MAX.as_second()).ok().filter(|_| local.year() == 9999);
+    zoned.ok().map(|zoned| zoned.timestamp()).or_else(last).ok_or(NoDate)
 }
 
 #[cfg(test)]
@@ -101,6 +103,8 @@ mod tests {
     #[case::seconds_with_a_fraction(json!(1_780_300_800.5), "2026-06-01T08:00:00.5Z")]
     #[case::millis(json!(1_780_300_800_250_i64), "2026-06-01T08:00:00.25Z")]
     #[case::long_ago(json!("0001-01-01"), "0000-12-31T23:06:32Z")]
+    #[case::no_end(json!("9999-12-31"), "9999-12-30T22:00:00Z")]
+    #[case::no_end_compact(json!(99_991_231), "9999-12-30T22:00:00Z")]
     #[case::skipped(json!("2026-03-29T02:30:00"), "2026-03-29T01:30:00Z")]
     #[case::twice(json!("2026-10-25T02:30:00"), "2026-10-25T00:30:00Z")]
     fn a_date_is_read_in_its_zone(#[case] value: Value, #[case] expected: &str) {

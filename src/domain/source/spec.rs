@@ -137,7 +137,9 @@ impl Constant {
             (Self::Null, Value::Null) => true,
             (Self::Bool(one), Value::Bool(other)) => one == other,
             // 5 and 5.0 are the same number in JSON.
-            (Self::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+            (Self::Number(one), Value::Number(other)) => {
+                one == other || (one.is_f64() || other.is_f64()) && one.as_f64() == other.as_f64()
+            }
             (Self::Text(one), Value::String(other)) => one == other,
             _ => false,
         }

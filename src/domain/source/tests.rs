@@ -61,6 +61,8 @@ fn a_message_becomes_an_event() {
 #[case::the_same_number("5", "5.0", true)]
 #[case::negative("-1.5", "-1.50", true)]
 #[case::another_number("5", "6", false)]
+#[case::a_large_number("9007199254740993", "9007199254740993", true)]
+#[case::another_large_number("9007199254740993", "9007199254740992", false)]
 #[case::number_as_text("\"5\"", "5", false)]
 #[case::boolean("true", "true", true)]
 #[case::another_boolean("false", "true", false)]

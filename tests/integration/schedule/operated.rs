@@ -56,12 +56,18 @@ async fn each_event_of_a_schedule_arms_the_next_one() {
     let shown = schedule(&place, &["show", "tick"]).await;
     assert_eq!((&shown["state"], &shown["paused_because"]), (&"paused".into(), &"closed".into()));
     // The event that was armed is dropped when it is due, and none follows. One runs all the same if a person says so.
-    let before = ticks.runs.count();
+    let (before, polled) = (ticks.runs.count(), polls.runs.count());
     schedule(&place, &["run-now", "tick"]).await;
-    ticks.runs.reach(before + 1).await;
+    // Several seconds, in which an event each second would run.
+    polls.runs.reach(polled + 4).await;
+    let ids: Vec<String> = ticks.runs.seen()[before..].iter().map(|run| run.event.id.clone()).collect();
+    let of_the_chain = ids.iter().filter(|id| id.starts_with("tick@")).count();
+    assert_eq!(ids.len() - of_the_chain, 1, "{ids:?}");
+    assert!(of_the_chain <= 1, "one may have started as the schedule was paused: {ids:?}");
+    let before = ticks.runs.count();
     let resumed = schedule(&place, &["resume", "tick"]).await;
     assert!(resumed["next"].is_string(), "{resumed}");
-    ticks.runs.reach(before + 3).await;
+    ticks.runs.reach(before + 2).await;
 
     // A flush forgets the states. The next event of each chain restores its own.
     let topology = &declared.topology;
@@ -96,11 +102,11 @@ async fn a_backfill_runs_the_instants_that_have_passed() {
     assert_eq!((&dry["dry_run"], &dry["instants"]), (&true.into(), &instants.as_slice().into()));
     schedule(&place, &[&range[..], &["--yes"]].concat()).await;
     let hatchery = declared.connect().await;
-    let worker = Working::start(&hatchery, "mail", |event| {
-        let slot = event.schedule.as_ref().and_then(|link| link.slot()).map(|slot| slot.to_string());
-        Outcome::Discard { reason: slot.unwrap_or_default() }
-    });
+    let worker = Working::start(&hatchery, "mail", |event| Outcome::Discard { reason: event.id.clone() });
     worker.runs.reach(2).await;
+    let mut ids: Vec<String> = worker.runs.seen().iter().map(|run| run.event.id.clone()).collect();
+    ids.sort();
+    assert_eq!(ids, instants.map(|instant| format!("nightly!{instant}")));
     tokio::time::timeout(Duration::from_secs(30), worker.stop()).await.expect("it stops");
     // The chain is as it was.
     let shown = schedule(&place, &["show", "nightly"]).await;

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Signal, getpid, kill_process};
 
-/// All points: first those of an event, in the order in which it passes them, then those of a
+/// All points: first those of an event, in the order in which it passes them, then those of an event of a schedule, then those of a
 /// message of a source, then those of `dead-letter`, then those of a migration. A follow-up
 /// passes `broker.sent` too. Only an event that a worker republishes after its redelivery passes
 /// `work.put-aside`. Only an event whose run is given up after its claim passes `work.released`.
-const POINTS: [&str; 24] = [
+const POINTS: [&str; 27] = [
     "publish.reserved",
     "broker.sent",
     "publish.confirmed",
@@ -23,6 +23,9 @@ const POINTS: [&str; 24] = [
     "work.followed-up",
     "work.settled",
     "work.acknowledged",
+    "work.schedule-started",
+    "work.schedule-armed",
+    "work.schedule-ended",
     "source.delivered",
     "source.published",
     "source.confirmed",

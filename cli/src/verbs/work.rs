@@ -64,8 +64,9 @@ attempt: the worker waits, and tries one event at a time until one runs.
 
 With --http the payload is posted, and the same fields are headers: Event-Id,
 Event-Type, Event-Reference, Event-Nbf, Event-Attempts, Event-Reason,
-Event-Version, Event-Fence, Event-Created-At, Event-Correlation-Id, Content-Type
-and Traceparent. Percent-decode those that begin with Event-.
+Event-Version, Event-Fence, Event-Created-At, Event-Correlation-Id,
+Event-Schedule, Event-Slot, Content-Type and Traceparent. Percent-decode those
+that begin with Event-.
 
 2xx is done, or the outcome in the body, which is the same JSON; 400, 409, 410,
 413, 415 and 422 are dead-letter with the body's first line as the reason; any

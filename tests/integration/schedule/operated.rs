@@ -18,7 +18,7 @@ schedules:
 ";
 
 /// A topology with schedules, in the folder of a command line.
-async fn apply(place: &Place<'_>) -> Value {
+pub(super) async fn apply(place: &Place<'_>) -> Value {
     let mut command = place.command(&["-o", "json", "apply", "--auto-approve"]);
     command.env("RABBITMQ_MANAGEMENT_URL", place.declared.host.management());
     let ended = place.run(&mut command).await;

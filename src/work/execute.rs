@@ -41,13 +41,13 @@ impl Lane {
             }
         };
         self.health.available(started);
-        if let Some(link) = claimed.event().schedule.as_ref().filter(|link| !link.is_extra) {
+        if let Some(link) = self.chain_link(claimed.event()) {
             match &ran {
                 // Any other decision has a follow-up, which notes the end.
                 Ok(Decision::Finish) => {
                     self.end_scheduled(claimed.event(), &Decision::Finish).await.map_err(NotSettled::Answer)?;
                 }
-                Err(NotSettled::Again(after)) => self.note_wait(link, *after).await?,
+                Err(NotSettled::Again(after)) => self.note_wait(link, *after).await.map_err(NotSettled::Answer)?,
                 Ok(_) | Err(_) => {}
             }
         }

@@ -24,7 +24,7 @@ pub(super) async fn heal(common: Arc<Common>) {
             Ok(true) => {}
             Ok(false) => continue,
             Err(error) => {
-                tracing::debug!(%error, "the schedules are not looked at");
+                tracing::debug!(%error, "cannot take the turn to heal the schedules; asking again in 10 s");
                 continue;
             }
         }

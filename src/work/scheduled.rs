@@ -44,8 +44,8 @@ impl Lane {
     /// does not run.
     pub(super) async fn admit(&self, claimed: &Claimed) -> Result<Option<Decision>, NotSettled> {
         let event = claimed.event();
-        let Some(link) = event.schedule.as_ref().filter(|link| !link.is_extra) else { return Ok(None) };
-        let restored = self.restore(link).await?;
+        let Some(link) = self.chain_link(event) else { return Ok(None) };
+        let restored = self.restore(link).await.map_err(NotSettled::Answer)?;
         let now = self.common.clock.now();
         let Some(state) = restored else {
             // Redis has lost the state, and this worker's file does not have the schedule.
@@ -64,21 +64,23 @@ impl Lane {
         if skips.is_none() {
             // Before the next event is published, which may be due at once, and waits for the end of this one. If this worker dies
             // now, the event runs again, also if its schedule has another definition by then.
-            self.change(link, |state| Some(state?.started(link, now, until))).await?;
+            let started = self.change(link, |state| Some(state?.started(link, now, until)));
+            started.await.map_err(NotSettled::Answer)?;
             fail_point!("work.schedule-started");
         }
         let arms = link.rule.mode == Mode::Fixed || skips.is_some();
-        let next = if arms { self.arm_next(event, link, &state, now).await? } else { None };
+        let arming = self.arm_next(event, link, &state, now);
+        let next = if arms { arming.await.map_err(NotSettled::Answer)? } else { None };
         if next.is_some() || skips.is_some() {
             let now = self.common.clock.now();
-            self.change(link, |state| {
+            let armed = self.change(link, |state| {
                 let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm, now));
                 Some(match skips {
                     Some(why) => state.skipped(link, now, why),
                     None => state,
                 })
-            })
-            .await?;
+            });
+            armed.await.map_err(NotSettled::Answer)?;
         }
         let Some(why) = skips else { return Ok(None) };
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule skipped: {why}");
@@ -87,15 +89,7 @@ impl Lane {
 
     /// Notes that a run of a schedule's event is over, and arms the next event where that comes after the run.
     pub(super) async fn end_scheduled(&self, event: &Event, decision: &Decision) -> Result<(), Disposition> {
-        let Some(link) = event.schedule.as_ref().filter(|link| !link.is_extra) else { return Ok(()) };
-        let ended = self.note_end(event, link, decision).await;
-        ended.map_err(|why| match why {
-            NotSettled::Answer(disposition) => disposition,
-            NotSettled::Unavailable | NotSettled::Waits | NotSettled::Again(_) => Disposition::GiveBack,
-        })
-    }
-
-    async fn note_end(&self, event: &Event, link: &Link, decision: &Decision) -> Result<(), NotSettled> {
+        let Some(link) = self.chain_link(event) else { return Ok(()) };
         let now = self.common.clock.now();
         let (outcome, failed) = match decision {
             Decision::Finish => ("done".to_owned(), false),
@@ -125,22 +119,21 @@ impl Lane {
     }
 
     /// Notes that the event waits for its next run.
-    pub(super) async fn note_wait(&self, link: &Link, wait: Duration) -> Result<(), NotSettled> {
+    pub(super) async fn note_wait(&self, link: &Link, wait: Duration) -> Result<(), Disposition> {
         let until = self.run_ends(self.common.clock.now(), wait);
         self.change(link, |state| Some(state?.goes_on(link, until))).await.map(drop)
     }
 
     /// Arms the next event of a chain that stands still at an event that was settled elsewhere. Returns how to answer the delivery of this copy.
     pub(super) async fn pass(&self, event: &Event) -> Disposition {
-        let Some(link) = event.schedule.as_ref().filter(|link| !link.is_extra) else { return Disposition::Acknowledge };
-        match self.pass_on(event, link).await {
+        match self.pass_on(event).await {
             Ok(()) => Disposition::Acknowledge,
-            Err(NotSettled::Answer(disposition)) => disposition,
-            Err(NotSettled::Unavailable | NotSettled::Waits | NotSettled::Again(_)) => Disposition::GiveBack,
+            Err(disposition) => disposition,
         }
     }
 
-    async fn pass_on(&self, event: &Event, link: &Link) -> Result<(), NotSettled> {
+    async fn pass_on(&self, event: &Event) -> Result<(), Disposition> {
+        let Some(link) = self.chain_link(event) else { return Ok(()) };
         let Some(state) = self.restore(link).await?.filter(|state| state.stands_at(link)) else { return Ok(()) };
         let now = self.common.clock.now();
         let Some(next) = self.arm_next(event, link, &state, now).await? else { return Ok(()) };
@@ -156,18 +149,24 @@ impl Lane {
         link: &Link,
         state: &State,
         now: Timestamp,
-    ) -> Result<Option<Arm>, NotSettled> {
+    ) -> Result<Option<Arm>, Disposition> {
         let next = || link.rule.next(&link.schedule, link.position, now);
         let Some(arm) = state.is_next(link).then(next).flatten() else { return Ok(None) };
         let Some(template) = Template::of_event(event) else { return Ok(None) };
         let next = template.event(arm, now);
-        self.send_on(&next, next.early_by(now)).await.map_err(NotSettled::Answer)?;
+        self.send_on(&next, next.early_by(now)).await?;
         let asked = Instant::now();
         if let Err(error) = schedules::record(&*self.common.register, &self.common.topology, &next).await {
-            self.unanswered(asked, &error, &next.id, "the event of a schedule is not listed");
+            self.unanswered(asked, &error, &next.id, "the next event of a schedule is not recorded, and `events list` lacks it");
         }
         fail_point!("work.schedule-armed");
         Ok(Some(arm))
+    }
+
+    /// Returns the link of an event of a chain. Without the register there are no schedules, and whoever has written the link into the
+    /// message gets a plain run.
+    pub(super) fn chain_link<'a>(&self, event: &'a Event) -> Option<&'a Link> {
+        event.schedule.as_deref().filter(|link| !link.is_extra && self.spec.register)
     }
 
     /// Drops an event that does not belong to its schedule any more.
@@ -186,7 +185,7 @@ impl Lane {
     }
 
     /// Returns the state of a schedule. If Redis has lost it, it is that of this worker's file, if the file has the schedule.
-    async fn restore(&self, link: &Link) -> Result<Option<State>, NotSettled> {
+    async fn restore(&self, link: &Link) -> Result<Option<State>, Disposition> {
         let own = self.common.topology.schedules.get(&link.schedule).map(Definition::digest);
         self.change(link, |state| State::restored(state, own.as_deref())).await
     }
@@ -196,7 +195,7 @@ impl Lane {
         &self,
         link: &Link,
         mut change: impl FnMut(Option<State>) -> Option<State> + Send,
-    ) -> Result<Option<State>, NotSettled> {
+    ) -> Result<Option<State>, Disposition> {
         let mut pauses = backoff().build();
         loop {
             let asked = Instant::now();
@@ -212,7 +211,7 @@ impl Lane {
             }
             let pause = tokio::time::sleep(pauses.next().unwrap_or_default());
             if self.common.give_back.run_until_cancelled(pause).await.is_none() {
-                return Err(NotSettled::Answer(Disposition::GiveBack));
+                return Err(Disposition::GiveBack);
             }
         }
     }

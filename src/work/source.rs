@@ -42,7 +42,7 @@ pub(super) async fn work(source: Arc<Source>) {
         if let Some(Failed(error)) = ended.failed.filter(|_| !stop.is_cancelled()) {
             tracing::warn!(
                 %error, source = %source.name,
-                "events of a message were not confirmed: its messages are returned, and consumed again in {}", roughly(pause)
+                "the events of a message were not confirmed; the messages of the source are returned, and consumed again in {}", roughly(pause)
             );
         }
         if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {

@@ -1,5 +1,7 @@
 //! Pages of the documentation, followed as a reader would.
 
+use rstest::rstest;
+
 use crate::support::page::follow;
 
 #[tokio::test]
@@ -15,4 +17,13 @@ async fn the_nightly_import_of_the_docs_works() {
 #[tokio::test]
 async fn the_tutorial_works() {
     follow(include_str!("../../../docs/tutorial.md")).await;
+}
+
+#[rstest]
+#[case::retry(include_str!("../../../docs/how-to/retry.md"))]
+#[case::debounce(include_str!("../../../docs/how-to/debounce.md"))]
+#[case::not_running(include_str!("../../../docs/how-to/not-running.md"))]
+#[tokio::test]
+async fn a_how_to_works(#[case] page: &str) {
+    follow(page).await;
 }

@@ -157,7 +157,12 @@ impl Lane {
         self.send_on(&next, next.early_by(now)).await?;
         let asked = Instant::now();
         if let Err(error) = schedules::record(&*self.common.register, &self.common.topology, &next).await {
-            self.unanswered(asked, &error, &next.id, "the next event of a schedule is not recorded, and `events list` lacks it");
+            self.unanswered(
+                asked,
+                &error,
+                &next.id,
+                "the next event of a schedule is not recorded, and `events list` lacks it",
+            );
         }
         fail_point!("work.schedule-armed");
         Ok(Some(arm))

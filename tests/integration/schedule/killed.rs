@@ -34,9 +34,14 @@ async fn a_killed_worker_leaves_one_chain_without_a_gap(#[case] point: &str) {
         doomed.env("HATCHERY_KILL_AT", format!("{point}:2"));
         assert!(Process::spawn(doomed).ended().await.killed());
     }
-    let before = place.lines("runs").len();
+    let before = place.lines("runs");
     let worker = Process::spawn(place.worker("mail", &script));
-    eventually("several more events have run", async || (place.lines("runs").len() >= before + 8).then_some(())).await;
+    eventually("several more events of each schedule have run", async || {
+        let runs = place.lines("runs");
+        let of = |head: &str| runs[before.len()..].iter().filter(|id| id.starts_with(head)).count();
+        (of("fixed@").min(of("sequential#")) >= 3).then_some(())
+    })
+    .await;
     worker.stop().await;
 
     let positions = |head: &str, read: fn(&str) -> i64| -> Vec<i64> {
@@ -45,7 +50,8 @@ async fn a_killed_worker_leaves_one_chain_without_a_gap(#[case] point: &str) {
         let of_all = positions.len();
         positions.sort_unstable();
         positions.dedup();
-        assert!(of_all - positions.len() <= KILLS, "{runs:?}");
+        // An event that had ended and was not settled runs again, and so does the next one of its chain if it was as far.
+        assert!(of_all - positions.len() <= 2 * KILLS, "{runs:?}");
         positions
     };
     let instants = positions("fixed@", |text| text.parse::<Timestamp>().unwrap().as_second());

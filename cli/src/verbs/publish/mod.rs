@@ -26,6 +26,10 @@ use crate::{
     output::{Format, Output},
 };
 
+/// How long one event waits for its version. Longer than for a program that goes on publishing, because the connection to Redis is new:
+/// on a busy machine 250 ms were too short, and the event ran beside an older one of its reference.
+const VERSION_WAIT: Duration = Duration::from_secs(2);
+
 /// Publish an event, or a batch of them
 #[derive(clap::Args)]
 #[command(override_usage = "topology publish [OPTIONS] <TYPE>\n       topology publish [OPTIONS] --batch <FILE|->")]
@@ -96,7 +100,8 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         return exit;
     }
     let event = event(args, topology.max_payload, output)?;
-    let hatchery = connect::connect(common, topology, "topology publish").await?;
+    let builder = connect::builder(common, topology, "topology publish")?.version_wait(VERSION_WAIT);
+    let hatchery = builder.connect().await.map_err(connect::usage)?;
     let published = hatchery.publisher().publish(event).await;
     hatchery.close().await;
     let published = published?;

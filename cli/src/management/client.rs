@@ -255,7 +255,7 @@ impl Client {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 // The user name is not repeated: it may be a password in the wrong place.
                 let hint = "check the user, the password, and the user's permissions in the virtual host; the user needs the tag \
-                            `policymaker`";
+                            `policymaker` (for `status`, `monitoring` is enough)";
                 ManagementError::Refused { url, what, reason: format!("{reason}; {hint}") }
             }
             StatusCode::NOT_FOUND => {

@@ -16,7 +16,7 @@ async fn watch_prints_a_screen_each_time_and_ends_cleanly_on_sigint() {
     let declared = Declared::new("types: { mail: {} }\n").await;
     declared.own_register().await;
     let place = Place::new(&declared);
-    let mut command = status(&place, &["--watch", "--interval", "50ms", "--detailed-exitcode"]);
+    let mut command = status(&place, &["--watch", "--interval", "1s", "--detailed-exitcode"]);
     command.stdout(fs::File::create(place.path("screens")).unwrap());
     let watching = Process::spawn(command);
     let screens = || place.lines("screens").iter().filter(|line| line.contains("nothing is wrong")).count();
@@ -32,7 +32,7 @@ async fn watch_ends_when_nobody_reads_its_screens() {
     let declared = Declared::new("types: { mail: {} }\n").await;
     declared.own_register().await;
     let place = Place::new(&declared);
-    let mut command = status(&place, &["--watch", "--interval", "50ms"]);
+    let mut command = status(&place, &["--watch", "--interval", "1s"]);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     command.stdout(writer);

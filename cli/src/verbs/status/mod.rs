@@ -68,13 +68,20 @@ pub(crate) struct Args {
     #[arg(long)]
     watch: bool,
 
-    /// Time between two looks of --watch
-    #[arg(long, value_name = "D", default_value = "5s", value_parser = parse_duration, requires = "watch")]
+    /// Time between two looks of --watch, at least a second
+    #[arg(long, value_name = "D", default_value = "5s", value_parser = parse_interval, requires = "watch")]
     interval: Duration,
 
     /// Exit with 3 if there is something to look at, and with 4 if events are stuck
     #[arg(long)]
     detailed_exitcode: bool,
+}
+
+/// RabbitMQ's figures are some seconds old, and each look costs the broker a list of its queues.
+fn parse_interval(text: &str) -> anyhow::Result<Duration> {
+    let interval = parse_duration(text)?;
+    anyhow::ensure!(interval >= Duration::from_secs(1), "the shortest time between two looks is 1s");
+    Ok(interval)
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {

@@ -62,7 +62,8 @@ fn head(summary: &Summary) -> String {
     let broker = summary.broker.as_ref().map(|version| format!("RabbitMQ {version}, ")).unwrap_or_default();
     let at = summary.at.strftime("%Y-%m-%d %H:%M:%SZ");
     let (style, verdict) = match summary.verdict {
-        Verdict::Well => (GREEN, "nothing is wrong"),
+        Verdict::Well if summary.unknown.is_empty() => (GREEN, "nothing is wrong"),
+        Verdict::Well => (GREEN, "nothing is wrong as far as is known"),
         Verdict::Look => (YELLOW, "look at this"),
         Verdict::Stuck => (RED, "events are stuck"),
     };

@@ -101,3 +101,12 @@ fn a_pipe_cuts_no_name() {
     let text = screen(&many_types(), Room { columns: usize::MAX, rows: None }, false);
     assert!(text.contains("a-type-with-a-rather-long-name-0999"));
 }
+
+#[test]
+fn the_verdict_is_no_further_than_what_is_known() {
+    let shown = |world: &World| screen(&world.summary(), Room { columns: 80, rows: None }, false);
+    let mut world = World::new();
+    assert!(!shown(&world).contains("as far as is known"));
+    world.seen.redis = Redis::NotGiven;
+    assert!(shown(&world).contains("nothing is wrong as far as is known"));
+}

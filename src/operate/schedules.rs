@@ -11,13 +11,13 @@ use crate::{
         schedule::{
             definition::Definition,
             rule::{Arm, Mode},
-            state::State,
+            state::{State, Wanted},
             template::Template,
         },
         words::{Word, nearest},
     },
     ports::RegisterError,
-    schedules::{self, RepairError, Repaired, Repairer},
+    schedules::{self, RepairError, Repairer},
 };
 
 /// The schedules of a topology, for people. [`Events::schedules`] returns it.
@@ -108,8 +108,7 @@ impl Schedules {
             let before = states.remove(name.as_str()).as_deref().and_then(State::parse);
             let is_changed = is_changed(before.as_ref(), definition);
             let (_, wanted) = State::applied(before, definition, now).repaired(definition, now);
-            let repaired = wanted.map(Repaired::from);
-            changes.push((name.to_string(), ScheduleChange::of(repaired, is_changed)));
+            changes.push((name.to_string(), ScheduleChange::of(wanted, is_changed)));
         }
         let removed =
             states.into_iter().filter(|(_, text)| State::parse(text).is_some_and(|state| !state.is_removed()));
@@ -280,11 +279,11 @@ fn is_changed(state: Option<&State>, definition: &Definition) -> bool {
 }
 
 impl ScheduleChange {
-    /// Returns the change of a schedule of the file, from what is published for it.
-    fn of(repaired: Option<Repaired>, is_changed: bool) -> Self {
-        match repaired {
-            Some(Repaired::Armed(arm)) => Self::Armed(schedules::time(arm.due)),
-            Some(Repaired::ArmedAgain(arm)) => Self::ArmedAgain(schedules::time(arm.due)),
+    /// Returns the change of a schedule of the file, from the event that is published for it.
+    fn of(wanted: Option<Wanted>, is_changed: bool) -> Self {
+        match wanted {
+            Some(Wanted::Unpublished(arm)) => Self::Armed(schedules::time(arm.due)),
+            Some(Wanted::Late(arm)) => Self::ArmedAgain(schedules::time(arm.due)),
             None if is_changed => Self::Paused,
             None => Self::Unchanged,
         }

@@ -6,6 +6,6 @@ mod states;
 
 pub use self::repair::RepairError;
 pub(crate) use self::{
-    repair::{Repaired, Repairer},
+    repair::Repairer,
     states::{change, record, time},
 };

@@ -31,24 +31,6 @@ pub(crate) struct Repairer<'a> {
     pub(crate) outage: &'a BrokerOutage,
 }
 
-/// What a repair has published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repaired {
-    /// The event that nobody had published.
-    Armed(Arm),
-    /// An event that was lost, or may be.
-    ArmedAgain(Arm),
-}
-
-impl From<Wanted> for Repaired {
-    fn from(wanted: Wanted) -> Self {
-        match wanted {
-            Wanted::Unpublished(arm) => Self::Armed(arm),
-            Wanted::Late(arm) => Self::ArmedAgain(arm),
-        }
-    }
-}
-
 /// Why a chain was not repaired.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -62,7 +44,7 @@ pub enum RepairError {
 }
 
 impl Repairer<'_> {
-    /// Publishes the event that a schedule lacks, if it lacks one. `prepare` makes the state from which the schedule goes on, and may
+    /// Publishes the event that a schedule wants, if it wants one, and returns it. `prepare` makes the state from which the schedule goes on, and may
     /// leave it alone.
     ///
     /// A crash at any point leaves an event that the next repair publishes again. It has the same id, so the register runs one of the
@@ -71,7 +53,7 @@ impl Repairer<'_> {
         &self,
         definition: &Definition,
         mut prepare: impl FnMut(Option<State>) -> Option<State> + Send,
-    ) -> Result<Option<Repaired>, RepairError> {
+    ) -> Result<Option<Wanted>, RepairError> {
         let mut wanted = None;
         states::change(self.register, definition.name.as_str(), |state| {
             let (state, lacks) = prepare(state)?.repaired(definition, self.clock.now());
@@ -85,7 +67,7 @@ impl Repairer<'_> {
         let digest = definition.digest();
         let now = self.clock.now();
         states::change(self.register, definition.name.as_str(), |state| Some(state?.armed(&digest, arm, now))).await?;
-        Ok(Some(wanted.into()))
+        Ok(Some(wanted))
     }
 
     async fn publish(&self, definition: &Definition, arm: Arm) -> Result<(), RepairError> {

@@ -4,8 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use super::{common::Common, schedule_meters::ScheduleMeters};
 use crate::{
-    domain::schedule::{definition::Definition, state::State},
-    schedules::{Repaired, Repairer, time},
+    domain::schedule::{
+        definition::Definition,
+        state::{State, Wanted},
+    },
+    schedules::{Repairer, time},
 };
 
 /// How often the workers look at the schedules. One of them looks, and the others leave it to that one.
@@ -51,10 +54,10 @@ impl Common {
         let name = &definition.name;
         match repairer.repair(definition, |state| State::restored(state, Some(&digest))).await {
             Ok(None) => {}
-            Ok(Some(Repaired::Armed(arm))) => {
+            Ok(Some(Wanted::Unpublished(arm))) => {
                 tracing::info!(schedule = %name, "schedule armed; its next event is due at {}", time(arm.due));
             }
-            Ok(Some(Repaired::ArmedAgain(arm))) => {
+            Ok(Some(Wanted::Late(arm))) => {
                 tracing::warn!(schedule = %name, "event of a schedule was lost or is late; published again, due at {}", time(arm.due));
             }
             Err(error) => {

@@ -1,6 +1,6 @@
 //! Replays letters: publishes their events to the scheduler, as if they had not failed.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use fail::fail_point;
@@ -19,6 +19,7 @@ use crate::{
         event::Event,
         register::{End, Note, Settle, Stage},
         time::{ceil_millis, millis_text},
+        ttl::parse_duration,
         wire::{self, Message, REPLAYS, Value},
     },
     operate::{sending::was, shared::Shared},
@@ -146,7 +147,7 @@ impl Replay {
         let former = held.event?;
         let uses_register = held.standing == Standing::Open;
         let settled = uses_register.then(|| (former.subject(), former.stamp.clone(), former.due()));
-        let copy = replayed(former, self.due, now);
+        let copy = replayed(former, self.due, now, foreign_delay(&held.letter));
         let settle = settled.and_then(|(subject, stamp, due)| {
             let note = Note { stage: Stage::Waiting, attempts: 0, reason: copy.reason.clone() };
             let end = End::Copied { due: copy.nbf.unwrap_or(now), note };
@@ -183,15 +184,22 @@ fn returned(letter: &Letter, queue: &str) -> Message {
     Message { exchange, routing_key, properties, body: letter.message.body.clone() }
 }
 
-/// Returns the copy to publish.
-fn replayed(event: Event, due: Due, now: Timestamp) -> Event {
+/// Returns the delay that another program has asked for by the routing key alone, as in `mail.30s`. Nothing tells when the message was
+/// published, so the whole delay counts from now: late, and never early.
+fn foreign_delay(letter: &Letter) -> Option<Duration> {
+    let (_, delay) = letter.message.routing_key.split_once('.')?;
+    parse_duration(delay).ok()
+}
+
+/// Returns the copy to publish. `delay` counts where the event has no date.
+fn replayed(event: Event, due: Due, now: Timestamp, delay: Option<Duration>) -> Event {
     let was = event.reason.as_deref().and_then(was).unwrap_or_default();
     let mut properties = event.properties;
     let replays: i64 = properties.headers.get(REPLAYS).and_then(Value::as_i64).unwrap_or(0).max(0);
     properties.headers.insert(REPLAYS.to_owned(), Value::I64(replays.saturating_add(1)));
     Event {
         nbf: match due {
-            Due::AsBefore => event.nbf,
+            Due::AsBefore => event.nbf.or_else(|| now.checked_add(delay?).ok().map(ceil_millis)),
             Due::At(at) => Some(ceil_millis(at)),
         },
         attempts: 0,

@@ -1,6 +1,7 @@
 //! Looking at letters.
 
 use hatchery::{NewEvent, Outcome};
+use serde_json::json;
 
 use super::{TYPES, drained, numbered, put};
 use crate::support::{
@@ -26,6 +27,32 @@ async fn looking_leaves_all_letters_in_their_order() {
     place.letters(0, &["replay", "--yes", "--limit", "1", "--delay", "1s"]).await;
     place.letters(0, &["show", "n00100"]).await;
     assert_eq!(drained(&amqp, &declared.dead_letters("mail")).await, all[1..]);
+}
+
+/// With such a policy RabbitMQ deletes letters that were looked at three times.
+#[tokio::test]
+async fn letters_are_left_alone_where_a_policy_limits_deliveries() {
+    let declared = Declared::new(TYPES).await;
+    let (amqp, place) = (put(&declared, "mail", 3).await, Place::new(&declared));
+    let limit = json!({ "pattern": ".*", "definition": { "delivery-limit": 2 }, "apply-to": "queues", "priority": 0 });
+    declared.host.put("policies", "house", &limit);
+    for arguments in [&["list"][..], &["show", "n00000"], &["replay"], &["list", "--unrouted"]] {
+        for _ in 0..3 {
+            let mut command = place.command(&[&["dead-letter"], arguments].concat());
+            let ended = place.run(command.env("RABBITMQ_MANAGEMENT_URL", declared.host.management())).await.expect(4);
+            assert!(ended.stderr.contains("policy `house` limits the deliveries"), "{ended:?}");
+        }
+    }
+    assert_eq!(drained(&amqp, &declared.dead_letters("mail")).await, numbered(3).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_missing_queue_hides_no_letters_of_the_others() {
+    let declared = Declared::new(TYPES).await;
+    let (amqp, place) = (put(&declared, "mail", 1).await, Place::new(&declared));
+    amqp.delete_queue(&declared.dead_letters("plain")).await;
+    let ended = place.letters(1, &["list"]).await;
+    assert!(ended.stdout.contains("1 letter, 1 reason.") && ended.stderr.contains("dead-letter.plain"), "{ended:?}");
 }
 
 #[tokio::test]

@@ -94,6 +94,28 @@ async fn a_message_that_no_queue_took_is_replayed_once_its_type_is_in_the_file()
     assert_eq!(place.letter_ids(&["--unrouted"]).await, ["nobody"]);
 }
 
+/// Programs without our library ask for a delay by the routing key alone.
+#[tokio::test]
+async fn a_message_that_no_queue_took_keeps_the_delay_of_its_routing_key() {
+    let declared = Declared::new(TYPES).await;
+    let (amqp, place) = (declared.amqp().await, Place::new(&declared));
+    amqp.publish("t.unrouted", "plain.1s", headers(&[]).with_message_id("late".into()), b"1").await;
+    place.letters(0, &["replay", "--unrouted", "--id", "late", "--yes"]).await;
+    let message = eventually("it is due", async || amqp.get(&declared.processing("plain")).await).await;
+    assert!(shown(&message, "nbf").is_some(), "{message:?}");
+}
+
+#[tokio::test]
+async fn a_letter_that_is_named_and_not_there_is_an_error() {
+    let declared = Declared::new(TYPES).await;
+    let (_, place) = (put(&declared, "mail", 1).await, Place::new(&declared));
+    for arguments in [&["replay", "--id", "x"][..], &["replay", "--id", "x", "--yes"], &["discard", "--id", "x"]] {
+        let ended = place.letters(1, arguments).await;
+        assert!(ended.stderr.contains("no letter has the id x"), "{ended:?}");
+    }
+    assert_eq!(place.letter_ids(&[]).await, ["n00000"]);
+}
+
 #[tokio::test]
 async fn a_replay_at_another_time_waits_until_then() {
     let declared = Declared::new(TYPES).await;

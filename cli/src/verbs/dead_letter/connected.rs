@@ -5,7 +5,7 @@ use hatchery::{
     internals::operate::{DeadLetters, DeadLettersError, LetterQueue, Patience, Seen},
 };
 
-use super::which::Filters;
+use super::{limits::DeliveryLimits, which::Filters};
 use crate::{
     args::Common,
     connect,
@@ -22,10 +22,14 @@ pub(super) async fn with_letters(
     act: impl AsyncFnOnce(&DeadLetters, &[LetterQueue]) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
+    let limits = DeliveryLimits::read(common, &topology).await?;
     let hatchery = connect::connect(common, topology, "topology dead-letter").await?;
     let letters = hatchery.events().dead_letters();
     let exit = match filters.queues(&letters) {
-        Ok(queues) => act(&letters, &queues).await,
+        Ok(queues) => match limits.allow(&queues, output) {
+            Ok(()) => act(&letters, &queues).await,
+            Err(ended) => Err(ended.into()),
+        },
         Err(error) => Err(error),
     };
     hatchery.close().await;

@@ -3,6 +3,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     sync::{Mutex, PoisonError},
 };
@@ -17,7 +18,8 @@ pub(super) struct LetterFile(Mutex<File>);
 
 impl LetterFile {
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).open(path);
+        // Payloads may be secret, so others cannot read a new file.
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         Ok(Self(Mutex::new(file.with_context(|| format!("cannot write {}", path.display()))?)))
     }
 

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use hatchery::internals::operate::{DeadLetters, Group, Groups, Letter, LetterQueue, Standing};
+use hatchery::{
+    BrokerError,
+    internals::operate::{DeadLetters, DeadLettersError, Group, Groups, Letter, LetterQueue, Standing},
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -133,7 +136,8 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Output) -> anyhow::Result<Exit> {
     let mut list =
         List { args, output, groups: Groups::default(), events: Vec::new(), found: 0, obsolete: 0, unwritten: None };
-    let (mut unknown, mut read): (Option<String>, Vec<QueueView>) = (None, Vec::new());
+    let (mut unknown, mut read, mut missing): (Option<String>, Vec<QueueView>, Option<anyhow::Error>) =
+        (None, Vec::new(), None);
     let spinner = output.spinner();
     for queue in queues {
         let each = |letter: Letter, standing: Standing| {
@@ -143,7 +147,14 @@ async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
         let selection = args.filters.selection();
         let seen =
             patiently(&args.filters, output, async |patience| all.read(queue, &selection, patience, each).await).await;
-        let seen = seen.map_err(|error| explained(error, queue))?;
+        let seen = match seen {
+            // The letters of the other types are worth a look all the same.
+            Err(error @ DeadLettersError::Broker(BrokerError::Missing { .. })) if queues.len() > 1 => {
+                missing = Some(explained(error, queue));
+                continue;
+            }
+            seen => seen.map_err(|error| explained(error, queue))?,
+        };
         warn(&seen, queue, output);
         let held = seen.ready.saturating_sub(seen.read);
         let (queue, letters) = (queue.name.clone(), seen.read);
@@ -154,7 +165,8 @@ async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     if let Some(error) = &unknown {
         output.warn(&format!("{error}. Which letters are obsolete is not known"));
     }
-    list.end(read, unknown.is_none())
+    let exit = list.end(read, unknown.is_none())?;
+    missing.map_or(Ok(exit), Err)
 }
 
 /// The content of the list.

@@ -3,6 +3,7 @@
 mod connected;
 mod discard;
 mod file;
+mod limits;
 mod list;
 mod replay;
 mod report;

@@ -117,6 +117,7 @@ pub(super) async fn dry_run(
         tally.others += seen.read - selected;
     }
     spinner.finish_and_clear();
+    named(filters, tally)?;
     if !output.is_text() {
         let letters = Counts { would_be_done: Some(tally.done), ..Counts::left(tally) };
         output.json(&Answer { verb: verb.name, dry_run: true, letters, queues: None })?;
@@ -172,6 +173,9 @@ pub(super) async fn sweep(
         }
     }
     bar.finish_and_clear();
+    if matches!(end, Ok(false)) {
+        named(filters, sum)?;
+    }
     let told = || tell(sum, by_queue, verb, filters.of(), output);
     match end {
         Ok(false) => told().map_err(Ended::untold).map(|()| Exit::Done),
@@ -187,6 +191,17 @@ pub(super) async fn sweep(
             let message = format!("{error:#}; {} {} before. Run it again for the rest", letters(sum.done), verb.done);
             Err(Ended::new(Exit::Partly, message).into())
         }
+    }
+}
+
+/// Refuses to end well if a letter was named by its id and is not there.
+fn named(filters: &Filters, tally: Tally) -> Result<(), Ended> {
+    match &filters.id {
+        Some(id) if tally.done + tally.obsolete + tally.unreadable == 0 => Err(Ended::new(
+            Exit::Error,
+            format!("no letter has the id {id}; `topology dead-letter list --events` lists them"),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -15,6 +15,14 @@ pub mod ports {
     pub use crate::ports::*;
 }
 
+pub mod file {
+    //! The keys of `topology.yaml`.
+    pub use crate::file::{
+        levels::LEVELS,
+        table::{Absent, Key, Kind, Level, Short},
+    };
+}
+
 pub mod operate {
     //! The commands for people.
     pub use crate::operate::*;

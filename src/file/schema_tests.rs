@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 
 use super::{
     hostile_tests::mutated,
-    keys::{LEVELS, TOP},
+    levels::{LEVELS, TOP},
     table::{Absent, Key, Kind, Level},
     yaml::{Node, Value},
     *,

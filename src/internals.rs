@@ -23,6 +23,11 @@ pub mod file {
     };
 }
 
+pub mod meter {
+    //! The metrics.
+    pub use crate::meter::{Kind, Label, METRICS, Metric};
+}
+
 pub mod operate {
     //! The commands for people.
     pub use crate::operate::*;

@@ -29,7 +29,7 @@ const MOST_PAYLOAD: u64 = 16 << 20;
 pub(super) static TOP: Level = Level {
     name: "the file",
     keys: &[
-        VERSION.version(Required, "The version of this format. There is only one.", "version: 1"),
+        VERSION.version(Required, "The version of this format. There is only one.", "version: 1\nname: billing\ntypes:\n  mail: {}"),
         NAME.word(
             Required,
             "The first word of every exchange and queue, such as `billing.scheduler`. It also marks who owns them, so that \

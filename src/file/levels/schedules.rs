@@ -61,14 +61,15 @@ pub(in crate::file) static SCHEDULE_LEVEL: Level = Level {
         OVERLAP.choice(
             Value("queue"),
             "What happens at an instant at which the run before has not ended. `queue`: the event waits for the end. \
-             `skip`: the instant is left out.",
+             `skip`: the instant is left out. Only with `mode: fixed`.",
             "cron: \"*/5 * * * *\"\noverlap: skip",
         ),
         CATCH_UP.choice(
             Value("last"),
             "Which instants still run that passed before their event could start, because no worker ran or the run before \
-             took long: `none`, the `last` one, or `all`, one after the other.",
-            "catch-up: all",
+             took long: `none`, the `last` one, or `all`, one after the other. Only with `mode: \
+             fixed`.",
+            "cron: \"0 3 * * *\"\ncatch-up: all",
         ),
         ON_SCHEDULE_FAILURE.choice(
             Value("continue"),

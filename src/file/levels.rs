@@ -127,8 +127,7 @@ pub(super) static LADDER_LEVEL: Level = Level {
             MILLI,
             LONGEST,
             Value("365d"),
-            "The longest delay that the ladder makes in one round, or a little more. An event with a longer delay goes \
-             through it again.",
+            "The ladder makes at least this delay in one round. An event with a longer delay goes through it again.",
             "ladder:\n  horizon: 30d",
         ),
     ],
@@ -153,7 +152,8 @@ pub(super) static REDIS_LEVEL: Level = Level {
             MILLI,
             LONGEST,
             Value("1h"),
-            "How long a finished event is remembered. Until then a redelivery of it is dropped.",
+            "How long a finished event is remembered. Until then a redelivery of it is dropped. It should exceed \
+             `ack-timeout`.",
             "redis:\n  dedup-retention: 6h",
         ),
         BACKLOG_RETENTION.duration(

@@ -133,8 +133,8 @@ fn effect(part: &Part, key: &Key) -> &'static str {
         ("", "schedules") | ("schedules.*.", _) => {
             return "Nothing on the broker. `topology apply` arms what is new or changed.";
         }
-        ("", "defaults") => return "That of the same key in a type.",
-        _ if matches!(key.kind, Kind::Section(_) | Kind::Short(..)) => return "That of the key in the map.",
+        ("", "defaults") => return "As the same key in a type.",
+        _ if matches!(key.kind, Kind::Section(_) | Kind::Short(..)) => return "See its keys.",
         _ => {}
     }
     let after = part.frame.file(key.example);
@@ -207,7 +207,7 @@ fn amount(duration: Duration) -> String {
 
 fn default(key: &Key) -> String {
     match (key.absent, &key.kind) {
-        (Absent::Required, _) => "none: the key is required".to_owned(),
+        (Absent::Required, _) => "none, the key is required".to_owned(),
         (Absent::Value(_), Kind::Section(_)) => "those of its keys".to_owned(),
         (Absent::Value(text), _) => code(text),
         (Absent::Depends(text), _) => text.to_owned(),

@@ -70,7 +70,7 @@ pub(in crate::file) static TYPE: Level = Level {
             &RETRY_LEVEL,
             Value("{}"),
             "When an event whose handler failed is tried again, and how often.",
-            "retry:\n  delays: [10s, 1m, 10m]\n  max-attempts: 6",
+            "retry:\n  delays: [1m, 1h]\n  max-attempts: 10",
         ),
         ON_FAILURE.choice(
             Value("retry"),
@@ -108,7 +108,8 @@ pub(in crate::file) static TYPE: Level = Level {
         KEEP_PAYLOAD.size(
             MOST_KEPT,
             Value("off"),
-            "The largest payload that Redis keeps, so that a person can run a waiting event now or put it off.",
+            "The largest payload that Redis keeps, so that a person can run a waiting event now, or move it to an earlier \
+             date. A larger payload is not kept.",
             "keep-payload: 4KiB",
         ),
         IN_PLACE.section(

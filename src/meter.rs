@@ -132,7 +132,7 @@ pub static METRICS: [Metric; 28] = [
         "Events published without a version because Redis gave none in time; older ones of their reference may run too",
     )
     .alert("a steady rate"),
-    counter(CONFIRMS, &[CONFIRM], "Messages sent, copies included, by the broker's answer; none: the connection was lost first")
+    counter(CONFIRMS, &[CONFIRM], "Messages sent, copies included, by the broker's answer: ack, nack, or none if the connection was lost first")
         .alert("`nack`"),
     histogram(CONFIRM_DURATION, &[], "Time from a publish to the broker's confirm").alert("p99 above 1 s"),
     counter(RECONNECTS, &[CONNECTION], "Connections to the broker opened again after they were lost")

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use clap::{Arg, ArgAction, Command, CommandFactory as _};
+use clap::{Arg, ArgAction, Command, CommandFactory as _, builder::PossibleValue};
 
 use super::markdown::{code, codes, page, prose, sentence, table, wrapped};
 use crate::{commands::Cli, exit::Exit, help::fitted, verbs::man::with_verbs};
@@ -37,7 +37,7 @@ fn names(arg: &Arg) -> String {
 /// Returns what an option means, its default, its variable and its values.
 fn meaning(arg: &Arg) -> String {
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
-    let help = help.replace("\n\n", " ");
+    let help = help.split("\n\n").map(sentence).collect::<Vec<_>>().join(" ");
     let written = help.split_once(" [default: ").and_then(|(about, rest)| Some((about, rest.split_once(']')?)));
     let (help, default) = match written {
         Some((about, (default, rest))) => (format!("{about}{rest}"), Some(default.to_owned())),
@@ -55,7 +55,7 @@ fn meaning(arg: &Arg) -> String {
         let _ = write!(text, " Variable: `{}`.", variable.to_string_lossy());
     }
     let values = arg.get_possible_values();
-    let values: Vec<&str> = values.iter().filter(|value| !value.is_hide_set()).map(|value| value.get_name()).collect();
+    let values: Vec<&str> = values.iter().filter(|value| !value.is_hide_set()).map(PossibleValue::get_name).collect();
     if takes_a_value && !values.is_empty() {
         let _ = write!(text, " Values: {}.", codes(values));
     }
@@ -95,7 +95,10 @@ fn commented(examples: &str) -> Vec<String> {
     for line in examples.lines().skip(1).map(|line| line.strip_prefix("  ").unwrap_or(line)) {
         match (line.split_once("  "), lines.last_mut()) {
             (_, Some(before)) if before.ends_with('\\') => lines.push(line.to_owned()),
-            (Some(("", more)), Some(before)) => *before += &format!(" {}", more.trim_start()),
+            (Some(("", more)), Some(before)) => {
+                before.push(' ');
+                *before += more.trim_start();
+            }
             (Some((command, comment)), _) => lines.push(format!("{command}  # {}", comment.trim_start())),
             (None, _) => lines.push(line.to_owned()),
         }

@@ -23,7 +23,7 @@ pub(super) fn codes<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
 
 /// Returns a sentence: the text with a full stop.
 pub(super) fn sentence(text: &str) -> String {
-    let ends = text.ends_with(['.', ':', ')']) || text.is_empty();
+    let ends = text.ends_with(['.', ':']) || text.is_empty();
     if ends { text.to_owned() } else { format!("{text}.") }
 }
 

@@ -1,8 +1,10 @@
 //! The page about the metrics.
 
+use std::fmt::Write as _;
+
 use hatchery::internals::meter::{Kind, METRICS, Metric};
 
-use super::markdown::{code, codes, page, prose, sentence, table, wrapped};
+use super::markdown::{code, codes, page, sentence, table, wrapped};
 use crate::listen::BUCKETS;
 
 fn labels(metric: &Metric) -> String {
@@ -28,8 +30,8 @@ fn the_page_of_the_metrics_is_as_the_code_says() {
     let mut text = format!(
         "# Metrics\n\n{}\n\n{}\n\n{}\n\n",
         wrapped(
-            "`topology work --listen 0.0.0.0:9464` serves these metrics at `/metrics`, in the text format of Prometheus. A page \
-             is about one process, so sum them. `topology publish` has no port: its events are not counted there. \
+            "`topology work --listen 0.0.0.0:9464` serves these metrics at `/metrics`, in the text format of Prometheus. They \
+             are those of one process, so sum them. `topology publish` has no port: its events are not counted there. \
              [Operations](../operations.md#metrics) says how to collect and watch them."
         ),
         wrapped(
@@ -41,12 +43,19 @@ fn the_page_of_the_metrics_is_as_the_code_says() {
             BUCKETS.map(|bound| bound.to_string()).join(", ")
         ))
     );
-    let rows = METRICS.iter().map(|metric| {
-        let about = sentence(&prose(metric.about));
-        [code(metric.name), kind(metric).to_owned(), labels(metric), about, metric.alert.to_owned()]
-    });
-    table(&mut text, ["metric", "kind and unit", "labels (values)", "meaning", "alert on"], rows);
-    text += "\n## Outcomes\n\nThe values of `outcome` in `hatchery_handled_total`:\n\n";
+    for metric in &METRICS {
+        let _ =
+            write!(text, "## `{}`\n\n{}\n\n- Kind: {}\n", metric.name, wrapped(&sentence(metric.about)), kind(metric));
+        let labels = labels(metric);
+        if !labels.is_empty() {
+            let _ = writeln!(text, "{}", wrapped(&format!("- Labels: {labels}")).replace('\n', "\n  "));
+        }
+        if !metric.alert.is_empty() {
+            let _ = writeln!(text, "- Alert on: {}", metric.alert);
+        }
+        text.push('\n');
+    }
+    text += "## Outcomes\n\nThe values of `outcome` in `hatchery_handled_total`:\n\n";
     let rows = [
         ("done", "the handler succeeded"),
         ("discarded", "the handler discarded the event"),

@@ -37,24 +37,31 @@ fn part(level: &'static Level) -> Part {
             "A type",
             "types.*.",
             "The settings of one type, at `types.<type>`. The same keys in `defaults` are the settings of all types that do not \
-             have their own.",
+             have their own. The examples are lines below the name of the type.",
             Frame::Type,
         ),
-        "`coalesce`" => ("Coalescing", "types.*.coalesce.", "The keys of `coalesce` in a type.", Frame::Type),
-        "`retry`" => ("Retries", "types.*.retry.", "The keys of `retry` in a type.", Frame::Type),
-        "`in-place`" => ("Tries in place", "types.*.in-place.", "The keys of `in-place` in a type.", Frame::Type),
+        "`coalesce`" => (
+            "Coalescing",
+            "types.*.coalesce.",
+            "The keys of `coalesce` in a type or in `defaults`. The examples are lines below the name of the type.",
+            Frame::Type,
+        ),
+        "`retry`" => ("Retries", "types.*.retry.", "The keys of `retry` in a type or in `defaults`.", Frame::Type),
+        "`in-place`" => {
+            ("Tries in place", "types.*.in-place.", "The keys of `in-place` in a type or in `defaults`.", Frame::Type)
+        }
         "`ladder`" => ("The ladder", "ladder.", "The keys of `ladder`.", Frame::File),
         "`redis`" => ("Redis", "redis.", "The keys of `redis`.", Frame::File),
         "a schedule" => (
             "A schedule",
             "schedules.*.",
-            "The keys of one schedule, at `schedules.<name>`. [Schedules](../schedules.md) explains them.",
+            "The keys of one schedule, at `schedules.<name>`. [Schedules](../schedules.md) explains them. The examples are lines below the name.",
             Frame::Schedule,
         ),
         "a source" => (
             "A source",
             "sources.*.",
-            "The keys of one source, at `sources.<name>`. [Sources](../sources.md) explains them.",
+            "The keys of one source, at `sources.<name>`. [Sources](../sources.md) explains them. The examples are lines below the name.",
             Frame::Source,
         ),
         "a rule of a source" => (
@@ -73,27 +80,25 @@ impl Frame {
     /// Returns a whole file with the keys of an example, and with keys that no file can do without.
     fn file(self, example: &str) -> String {
         let has = |key: &str| example.lines().any(|line| line.starts_with(&format!("{key}:")));
-        let missing = |keys: &[(&str, &str)]| -> String {
-            keys.iter().filter(|(key, _)| !has(key)).map(|(key, value)| format!("{key}: {value}\n")).collect()
+        let with = |lines: &[&str]| -> String {
+            let missing = lines.iter().copied().filter(|line| !line.split(':').next().is_some_and(has));
+            missing.chain(example.lines()).collect::<Vec<_>>().join("\n")
         };
-        let top = [("version", "1"), ("name", "billing"), ("types", "{ mail: {} }")];
-        let inside = |head: &str, text: &str| {
-            let lines: String = text.lines().map(|line| format!("    {line}\n")).collect();
-            format!("version: 1\nname: billing\n{head}:\n{lines}")
-        };
+        let top = ["version: 1", "name: billing", "types: { mail: {} }"];
+        let inside =
+            |lines: &[&str], text: &str| format!("{}\n    {}\n", lines.join("\n"), text.replace('\n', "\n    "));
         match self {
-            Self::File => missing(&top) + example,
-            Self::Type if example.is_empty() => inside("types:\n  mail", "{}"),
-            Self::Type => inside("types:\n  mail", example),
+            Self::File => with(&top),
+            Self::Type if example.is_empty() => top.join("\n"),
+            Self::Type => inside(&["version: 1", "name: billing", "types:", "  mail:"], example),
             Self::Schedule => {
-                let calendar = if has("cron") || has("every") { "" } else { "every: 1h\n" };
-                let text = missing(&[("type", "mail")]) + calendar + example;
-                "types: { mail: {} }\n".to_owned() + &inside("schedules:\n  nightly", &text)
+                let calendar = if has("cron") { &["type: mail"][..] } else { &["type: mail", "every: 1h"] };
+                inside(&[&top[..], &["schedules:", "  nightly:"]].concat(), &with(calendar))
             }
             Self::Source => {
-                let queue = if has("queue") || has("declare") { "" } else { "queue: hr-changes\n" };
-                let text = missing(&[("events", "[ { type: mail } ]")]) + queue + example;
-                "types: { mail: {} }\n".to_owned() + &inside("sources:\n  hr", &text)
+                let events = "events: [ { type: mail } ]";
+                let queue = if has("declare") { &[events][..] } else { &[events, "queue: hr-changes"] };
+                inside(&[&top[..], &["sources:", "  hr:"]].concat(), &with(queue))
             }
         }
     }
@@ -102,21 +107,18 @@ impl Frame {
 /// Returns an example without the line of this key and what is below it, and without a map that is empty then.
 fn without(example: &str, key: &str) -> String {
     let depth = |line: &str| line.len() - line.trim_start().len();
-    let (mut kept, mut below) = (String::new(), None);
+    let (mut kept, mut below) = (Vec::new(), None);
     for line in example.lines() {
         if below.is_some_and(|key| depth(line) > key) {
             continue;
         }
         let is_key = line.trim_start().trim_start_matches("- ").starts_with(&format!("{key}:"));
         below = is_key.then(|| depth(line));
-        if !is_key {
-            kept += &format!("{line}\n");
-        }
+        kept.extend((!is_key).then_some(line));
     }
-    let lines: Vec<&str> = kept.lines().collect();
-    let has_keys = |at: usize| lines.get(at + 1).is_some_and(|next| depth(next) > depth(lines[at]));
-    let full = lines.iter().enumerate().filter(|(at, line)| !line.ends_with(':') || has_keys(*at));
-    full.map(|(_, line)| format!("{line}\n")).collect()
+    let has_keys = |at: usize| kept.get(at + 1).is_some_and(|next| depth(next) > depth(kept[at]));
+    let full = kept.iter().enumerate().filter(|(at, line)| !line.ends_with(':') || has_keys(*at));
+    full.map(|(_, line)| *line).collect::<Vec<_>>().join("\n")
 }
 
 /// What a change of a key needs on the broker.

@@ -15,6 +15,19 @@ pub mod ports {
     pub use crate::ports::*;
 }
 
+pub mod file {
+    //! The keys of `topology.yaml`.
+    pub use crate::file::{
+        levels::LEVELS,
+        table::{Absent, Key, Kind, Level, Short},
+    };
+}
+
+pub mod meter {
+    //! The metrics.
+    pub use crate::meter::{Kind, Label, METRICS, Metric};
+}
+
 pub mod operate {
     //! The commands for people.
     pub use crate::operate::*;

@@ -1,4 +1,12 @@
-//! Checks the project's Markdown: its links, its examples of YAML and JSON, and its command lines.
+//! Checks the project's Markdown: its links, its examples of YAML and JSON, and its command lines. Writes the pages of the
+//! reference, which are golden files.
+
+mod command_line;
+mod headers;
+mod log;
+mod markdown;
+mod metrics;
+mod topology_yaml;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

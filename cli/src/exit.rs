@@ -16,7 +16,7 @@ use crate::{
     management::ManagementError,
 };
 
-/// How the process ends.
+/// How the process ends. The help of `topology` lists the codes, and the reference has the same list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -36,6 +36,21 @@ pub(crate) enum Exit {
     Unreachable = 6,
     /// Somebody else holds the lock, or the plan is stale.
     Locked = 7,
+}
+
+#[cfg(test)]
+impl Exit {
+    /// Every code.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Done,
+        Self::Error,
+        Self::Usage,
+        Self::Pending,
+        Self::Blocked,
+        Self::Partly,
+        Self::Unreachable,
+        Self::Locked,
+    ];
 }
 
 /// An error that ends a verb with this exit code and this message.

@@ -65,7 +65,7 @@ impl Address {
 
 /// The upper bounds of the histograms' buckets, in seconds: from the confirm of a message to the lateness of an event that
 /// has waited for an hour.
-const BUCKETS: [f64; 18] =
+pub(super) const BUCKETS: [f64; 18] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0];
 
 /// How often the recorder sorts the values of histograms into their buckets. Until then it keeps each of them.

@@ -2,6 +2,7 @@
 //!
 //! `docs/wire-format.md` describes the format for programs that publish or consume without hatchery.
 
+pub mod header;
 pub mod kept;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jiff::Timestamp;
 
+pub use self::header::REPLAYS;
 pub use super::message::{Headers, Incoming, Message, Properties, Value};
 use super::{
     event::Event,
@@ -58,42 +60,6 @@ fn value_size(value: &Value) -> usize {
         _ => 8,
     }
 }
-
-mod header {
-    pub(super) const REFERENCE: &str = "reference";
-    pub(super) const CREATED_AT: &str = "created_at";
-    pub(super) const NBF: &str = "nbf";
-    pub(super) const ATTEMPTS: &str = "attempts";
-    pub(super) const REASON: &str = "reason";
-    pub(super) const FIRST_FAILURE: &str = "first_failure";
-    pub(super) const LAST_FAILURE: &str = "last_failure";
-    pub(super) const SLOT: &str = "slot";
-    pub(super) const VERSION: &str = "version";
-    pub(super) const GENERATION: &str = "generation";
-    pub(super) const BUSY: &str = "busy";
-    pub(super) const CRASHES: &str = "crashes";
-    pub(super) const TRACEPARENT: &str = "traceparent";
-
-    /// All headers of an event. [`encode`](super::encode) writes or removes each of them.
-    pub(super) const ALL: [&str; 13] = [
-        REFERENCE,
-        CREATED_AT,
-        NBF,
-        ATTEMPTS,
-        REASON,
-        FIRST_FAILURE,
-        LAST_FAILURE,
-        SLOT,
-        VERSION,
-        GENERATION,
-        BUSY,
-        CRASHES,
-        TRACEPARENT,
-    ];
-}
-
-/// The header that counts how often a person has replayed an event out of dead-letter. Copies keep it like a foreign one.
-pub const REPLAYS: &str = "replays";
 
 /// Returns how often this delivery went back to its quorum queue: after a crash, a lost connection or an
 /// acknowledgement timeout, and before RabbitMQ 4.3 also after a deliberate `basic.nack(requeue)`. Returns 0 for a

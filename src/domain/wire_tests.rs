@@ -161,3 +161,38 @@ fn bury(headers: Headers) -> Properties {
     let (poison, incoming) = *decode(&word("mail"), incoming, noon(), String::new).expect_err("no event");
     encode_poison(&incoming, &poison, noon(), String::new)
 }
+
+#[test]
+fn a_copy_of_a_message_with_all_examples_has_them_again() {
+    let value = |field: &header::Field| match field.example.parse() {
+        Ok(number) if field.format.starts_with("whole number") => Value::I64(number),
+        _ => Value::text(field.example),
+    };
+    let headers: Headers = header::FIELDS
+        .iter()
+        .filter(|field| field.place == header::Place::Header)
+        .map(|field| (field.name.to_owned(), value(field)))
+        .collect();
+    let example = |name: &str| header::FIELDS.iter().find(|field| field.name == name).expect("a row").example;
+    let properties = Properties {
+        headers,
+        message_id: Some(example("message_id").to_owned()),
+        kind: Some(example("type").to_owned()),
+        timestamp: Some(example("timestamp").parse().expect("seconds")),
+        content_type: Some(example("content_type").to_owned()),
+        correlation_id: Some(example("correlation_id").to_owned()),
+        ..Properties::default()
+    };
+    let message =
+        Incoming { routing_key: "hr-import.now".to_owned(), properties: properties.clone(), body: Bytes::new() };
+    let event_type = example("type").parse().expect("a type");
+    let event = decode(&event_type, message, Timestamp::UNIX_EPOCH, || panic!("it has an id")).expect("an event");
+    let copy = encode(&event);
+    for (name, value) in &properties.headers {
+        // The count of waits becomes a part of the reason, and is read back from there.
+        if name != header::REASON {
+            assert_eq!(copy.headers.get(name), Some(value), "{name}");
+        }
+    }
+    assert_eq!(copy.without_headers(), properties.without_headers());
+}

@@ -34,8 +34,8 @@ pub(super) const fn field<T: ?Sized>(name: &'static str) -> Field<T> {
 }
 
 impl<T: ?Sized> Field<T> {
-    const fn row(&self, kind: Kind, absent: Absent, about: &'static str) -> Key {
-        Key { name: self.name, kind, absent, about }
+    const fn row(&self, kind: Kind, absent: Absent, about: &'static str, example: &'static str) -> Key {
+        Key { name: self.name, kind, absent, about, example }
     }
 }
 
@@ -43,8 +43,14 @@ impl<T: ?Sized> Field<T> {
 macro_rules! rows {
     ($($type:ty { $($row:ident($($argument:ident: $of:ty),*) $kind:expr;)+ })+) => {
         $(impl Field<$type> {
-            $(pub(super) const fn $row(&self, $($argument: $of,)* absent: Absent, about: &'static str) -> Key {
-                self.row($kind, absent, about)
+            $(pub(super) const fn $row(
+                &self,
+                $($argument: $of,)*
+                absent: Absent,
+                about: &'static str,
+                example: &'static str,
+            ) -> Key {
+                self.row($kind, absent, about, example)
             })+
         })+
     };
@@ -108,8 +114,8 @@ rows! {
 }
 
 impl<T: Words> Field<T> {
-    pub(super) const fn choice(&self, absent: Absent, about: &'static str) -> Key {
-        self.row(Kind::Choice(T::WORDS), absent, about)
+    pub(super) const fn choice(&self, absent: Absent, about: &'static str, example: &'static str) -> Key {
+        self.row(Kind::Choice(T::WORDS), absent, about, example)
     }
 }
 

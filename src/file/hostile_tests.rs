@@ -179,5 +179,5 @@ fn duration() -> impl Strategy<Value = String> {
 }
 
 fn every_key() -> Vec<&'static str> {
-    keys::LEVELS.iter().flat_map(|level| level.keys).map(|key| key.name).collect()
+    levels::LEVELS.iter().flat_map(|level| level.keys).map(|key| key.name).collect()
 }

@@ -1,7 +1,7 @@
 //! Reading `topology.yaml`.
 //!
 //! 1. `yaml` parses the text into a tree in which every value has its place.
-//! 2. `section` and `value` check the tree key by key against the tables in `keys`.
+//! 2. `section` and `value` check the tree key by key against the tables in `levels`.
 //! 3. `check` looks for keys that conflict with each other.
 //! 4. `assemble` builds the [`Topology`](crate::Topology).
 //!
@@ -14,6 +14,7 @@ mod defaults;
 mod error;
 mod field;
 mod keys;
+pub(crate) mod levels;
 mod lines;
 mod load;
 mod read;
@@ -22,7 +23,7 @@ mod schema;
 mod section;
 mod sources;
 mod starter;
-mod table;
+pub(crate) mod table;
 mod value;
 mod yaml;
 

@@ -3,7 +3,7 @@
 use super::{
     assemble, check,
     error::{self, Draft, FileError, Refusal},
-    keys::TOP,
+    levels::TOP,
     section::{Origin, Reader, Section},
     yaml::{self, Node, Value},
 };

@@ -9,8 +9,9 @@ use super::{
     error::quote,
     keys::{
         CATCH_UP, CRON, EVERY, MODE, ON_SCHEDULE_FAILURE, OVERLAP, REFERENCE_TEXT, REGISTER, RULE_TYPE, RegisterWord,
-        SCHEDULE_LEVEL, SCHEDULES, SPREAD, TEMPLATE, TIMEZONE,
+        SCHEDULES, SPREAD, TEMPLATE, TIMEZONE,
     },
+    levels::SCHEDULE_LEVEL,
     section::{Checked, Named, Reader, Section},
     yaml::{Node, Value},
 };

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     amount::say,
-    keys::{TOP, TYPE},
+    levels::{TOP, TYPE},
     sources,
     table::{Absent, Key, Kind, Level, Short},
     yaml,

@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 
 use super::{
     hostile_tests::mutated,
-    keys::{LEVELS, TOP},
+    levels::{LEVELS, TOP},
     table::{Absent, Key, Kind, Level},
     yaml::{Node, Value},
     *,
@@ -193,8 +193,8 @@ fn the_schema_has_the_description_and_the_default_of_each_key() {
         prefetch,
         &json!({
             "type": "integer", "minimum": 1, "maximum": 65_535, "default": 100,
-            "description": "Deliveries that a worker holds at most (10 for `block`, a part for `in-place`). Default: 100. \
-                From 1 to 65535.",
+            "description": "The deliveries that a worker holds at most, those that run included. Unless the key is set, \
+                `block` lowers it to 10, and `in-place` divides it by the tries. Default: 100. From 1 to 65535.",
         })
     );
     let described = |level: &Json| {

@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, ops::Range};
 use super::{
     error::quote,
     keys::{
-        DECLARE, EVENTS, ID, NAME, NBF, ORDERED, PAYLOAD, PREFETCH, QUEUE, REFERENCE, RULE_LEVEL, RULE_TYPE,
-        SOURCE_LEVEL, SOURCES, TIMEZONE, TYPES, UNMATCHED, WHEN,
+        DECLARE, EVENTS, ID, NAME, NBF, ORDERED, PAYLOAD, PREFETCH, QUEUE, REFERENCE, RULE_TYPE, SOURCES, TIMEZONE,
+        TYPES, UNMATCHED, WHEN,
     },
+    levels::{RULE_LEVEL, SOURCE_LEVEL},
     section::{Checked, Named, Reader, Rules, Section},
     yaml::{Node, Value, describe},
 };

@@ -1,28 +1,35 @@
-//! The types of which the tables of keys are built. The tables themselves are in [`super::keys`].
+//! The types of which the tables of keys are built. The tables themselves are in [`super::levels`].
 
 use std::time::Duration;
 
 /// A map in the file and the keys that it takes.
 #[derive(Debug)]
-pub(super) struct Level {
+pub struct Level {
     /// The name of the map in messages.
-    pub(super) name: &'static str,
-    pub(super) keys: &'static [Key],
+    pub name: &'static str,
+    /// Its keys.
+    pub keys: &'static [Key],
 }
 
 /// One key: a row of the table.
 #[derive(Debug)]
-pub(super) struct Key {
-    pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    pub(super) absent: Absent,
-    /// The description that editors show, one sentence.
-    pub(super) about: &'static str,
+pub struct Key {
+    /// The key.
+    pub name: &'static str,
+    /// The values that it takes.
+    pub kind: Kind,
+    /// What the key means if it is absent.
+    pub absent: Absent,
+    /// The description that editors and the reference show.
+    pub about: &'static str,
+    /// The key in use, as the reference shows it: YAML of the map that a person writes, which is the file, a type, a schedule or a
+    /// source.
+    pub example: &'static str,
 }
 
 /// What an absent key means.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Absent {
+pub enum Absent {
     /// The file is refused.
     Required,
     /// The key has this value, written in YAML.
@@ -33,7 +40,7 @@ pub(super) enum Absent {
 
 /// The kind of value that a key takes.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     /// The number 1.
     Version,
     /// One word that becomes part of the names of exchanges and queues.
@@ -53,7 +60,10 @@ pub(super) enum Kind {
     /// A fraction from 0 to 1.
     Share,
     /// A list of TTLs.
-    Ttls { may_be_empty: bool },
+    Ttls {
+        /// Whether the list may be empty.
+        may_be_empty: bool,
+    },
     /// `on` or `off`.
     Switch,
     /// One of these words.
@@ -92,7 +102,9 @@ pub(super) enum Kind {
 
 /// A short form: one word in place of a map, with the values that it means.
 #[derive(Debug)]
-pub(super) struct Short {
-    pub(super) word: &'static str,
-    pub(super) means: &'static [(&'static str, &'static str)],
+pub struct Short {
+    /// The word.
+    pub word: &'static str,
+    /// The keys of the map and their values.
+    pub means: &'static [(&'static str, &'static str)],
 }

@@ -81,7 +81,7 @@ fn the_default_settings_of_a_type() {
 
 #[test]
 fn every_key_has_a_description_and_a_valid_default() {
-    for key in keys::LEVELS.iter().flat_map(|level| level.keys) {
+    for key in levels::LEVELS.iter().flat_map(|level| level.keys) {
         assert!(key.about.ends_with(['.', ')']) || key.about.ends_with("repeats."), "{}: {}", key.name, key.about);
         match key.absent {
             Absent::Value(text) => {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::{
     amount::{bytes, duration, parse_bytes, say, share, size, ttls, whole},
     error::quote,
-    keys::{LEVELS, RULE_TYPE},
+    keys::RULE_TYPE,
+    levels::LEVELS,
     schedules,
     section::{Checked, Entry, Item, Name, Named, Reader, Section},
     sources,

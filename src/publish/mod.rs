@@ -5,6 +5,7 @@
 
 mod batch;
 mod contact;
+pub(crate) mod meters;
 pub(crate) mod new_event;
 pub(crate) mod published;
 pub(crate) mod publisher;

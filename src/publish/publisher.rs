@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tracing::{Instrument as _, Span};
 
 use super::{
+    meters::PublishMeters,
     new_event::NewEvent,
     published::{PUBLISH_LIMIT, PublishError, Published, SHORT},
     versions::{Answer, Asked, VERSION_WAIT, Versions},
@@ -28,7 +29,6 @@ use crate::{
         wire::{Message, kept},
         words::{EventType, UnknownType},
     },
-    meter::PublishMeters,
     outage::{BrokerOutage, backoff},
     ports::{Broker, Clock, Register},
     routes::Routes,

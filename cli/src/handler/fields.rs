@@ -3,17 +3,17 @@
 use hatchery::internals::{event::Event, reason::cut_reason, register::DedupSlot, time::millis_text};
 
 /// A field of an event, with its names.
-pub(super) struct Field {
+pub(crate) struct Field {
     /// The name of the environment variable of a program.
-    pub(super) variable: &'static str,
+    pub(crate) variable: &'static str,
     /// The name of the header of a request.
-    pub(super) header: &'static str,
+    pub(crate) header: &'static str,
     /// Its value as text; `None` if the event does not have it.
-    pub(super) value: Option<String>,
+    pub(crate) value: Option<String>,
 }
 
 /// Returns all fields, those without a value included.
-pub(super) fn fields(event: &Event, fence: Option<i64>) -> [Field; 14] {
+pub(crate) fn fields(event: &Event, fence: Option<i64>) -> [Field; 14] {
     let competes = !matches!(event.stamp.slot, DedupSlot::Event(_));
     [
         ("EVENT_ID", "event-id", Some(event.id.clone())),

@@ -2,7 +2,7 @@
 
 mod answer;
 pub mod exec;
-mod fields;
+pub(crate) mod fields;
 pub mod http;
 
 #[cfg(test)]

@@ -38,3 +38,12 @@ mod change_tests;
 mod interpreter;
 #[cfg(test)]
 mod tests;
+
+/// Returns the plan for a file on a broker that has what another file declared.
+#[cfg(test)]
+pub(crate) fn after_a_change(
+    before: hatchery::internals::compile::Desired,
+    after: &hatchery::internals::compile::Desired,
+) -> Plan {
+    plan(after, &interpreter::Broker::new(before).observe())
+}

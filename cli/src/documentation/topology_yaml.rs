@@ -1,0 +1,292 @@
+//! The page about every key of topology.yaml. Its examples are read, and the effect of a change is a real plan between two files.
+
+use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
+
+use hatchery::internals::{
+    compile::compile,
+    file::{Absent, Key, Kind, LEVELS, Level},
+    ttl::Ttl,
+};
+
+use super::markdown::{code, codes, page, sentence, wrapped};
+use crate::plan::{Action, Plan, after_a_change};
+
+/// The part of the page about one level.
+struct Part {
+    level: &'static Level,
+    title: &'static str,
+    /// The path of the level in the file, before a key.
+    path: &'static str,
+    about: &'static str,
+    /// The map that the examples are part of.
+    frame: Frame,
+}
+
+#[derive(Clone, Copy)]
+enum Frame {
+    File,
+    Type,
+    Schedule,
+    Source,
+}
+
+fn part(level: &'static Level) -> Part {
+    let (title, path, about, frame) = match level.name {
+        "the file" => ("The file", "", "The keys at the top.", Frame::File),
+        "a type" => (
+            "A type",
+            "types.*.",
+            "The settings of one type, at `types.<type>`. The same keys in `defaults` are the settings of all types that do not \
+             have their own. The examples are lines below the name of the type.",
+            Frame::Type,
+        ),
+        "`coalesce`" => (
+            "Coalescing",
+            "types.*.coalesce.",
+            "The keys of `coalesce` in a type or in `defaults`. The examples are lines below the name of the type.",
+            Frame::Type,
+        ),
+        "`retry`" => ("Retries", "types.*.retry.", "The keys of `retry` in a type or in `defaults`.", Frame::Type),
+        "`in-place`" => {
+            ("Tries in place", "types.*.in-place.", "The keys of `in-place` in a type or in `defaults`.", Frame::Type)
+        }
+        "`ladder`" => ("The ladder", "ladder.", "The keys of `ladder`.", Frame::File),
+        "`redis`" => ("Redis", "redis.", "The keys of `redis`.", Frame::File),
+        "a schedule" => (
+            "A schedule",
+            "schedules.*.",
+            "The keys of one schedule, at `schedules.<name>`. [Schedules](../schedules.md) explains them. The examples are lines below the name.",
+            Frame::Schedule,
+        ),
+        "a source" => (
+            "A source",
+            "sources.*.",
+            "The keys of one source, at `sources.<name>`. [Sources](../sources.md) explains them. The examples are lines below the name.",
+            Frame::Source,
+        ),
+        "a rule of a source" => (
+            "A rule of a source",
+            "sources.*.events.",
+            "The keys of one rule, in the list `events` of a source. Places in a message are JSON Pointers, such as \
+             `/employee/number`.",
+            Frame::Source,
+        ),
+        other => panic!("{other} needs a part of the page"),
+    };
+    Part { level, title, path, about, frame }
+}
+
+impl Frame {
+    /// Returns a whole file with the keys of an example, and with keys that no file can do without.
+    fn file(self, example: &str) -> String {
+        let has = |key: &str| example.lines().any(|line| line.starts_with(&format!("{key}:")));
+        let with = |lines: &[&str]| -> String {
+            let missing = lines.iter().copied().filter(|line| !line.split(':').next().is_some_and(has));
+            missing.chain(example.lines()).collect::<Vec<_>>().join("\n")
+        };
+        let top = ["version: 1", "name: billing", "types: { mail: {} }"];
+        let inside =
+            |lines: &[&str], text: &str| format!("{}\n    {}\n", lines.join("\n"), text.replace('\n', "\n    "));
+        match self {
+            Self::File => with(&top),
+            Self::Type if example.is_empty() => top.join("\n"),
+            Self::Type => inside(&["version: 1", "name: billing", "types:", "  mail:"], example),
+            Self::Schedule => {
+                let calendar = if has("cron") { &["type: mail"][..] } else { &["type: mail", "every: 1h"] };
+                inside(&[&top[..], &["schedules:", "  nightly:"]].concat(), &with(calendar))
+            }
+            Self::Source => {
+                let events = "events: [ { type: mail } ]";
+                let queue = if has("declare") { &[events][..] } else { &[events, "queue: hr-changes"] };
+                inside(&[&top[..], &["sources:", "  hr:"]].concat(), &with(queue))
+            }
+        }
+    }
+}
+
+/// Returns an example without the line of this key and what is below it, and without a map that is empty then.
+fn without(example: &str, key: &str) -> String {
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let (mut kept, mut below) = (Vec::new(), None);
+    for line in example.lines() {
+        if below.is_some_and(|key| depth(line) > key) {
+            continue;
+        }
+        let is_key = line.trim_start().trim_start_matches("- ").starts_with(&format!("{key}:"));
+        below = is_key.then(|| depth(line));
+        kept.extend((!is_key).then_some(line));
+    }
+    let has_keys = |at: usize| kept.get(at + 1).is_some_and(|next| depth(next) > depth(kept[at]));
+    let full = kept.iter().enumerate().filter(|(at, line)| !line.ends_with(':') || has_keys(*at));
+    full.map(|(_, line)| *line).collect::<Vec<_>>().join("\n")
+}
+
+/// What a change of a key needs on the broker.
+fn effect(part: &Part, key: &Key) -> &'static str {
+    match (part.path, key.name) {
+        (_, "version") => return "There is no other version.",
+        ("", "name") => return "Another name is another topology, unless `renamed-from` has the former one.",
+        (_, "renamed-from") => return "[Renaming](../operations.md#renaming) has the steps.",
+        ("", "adopt") => return "See [Adopting existing objects](../operations.md#adopting-existing-objects).",
+        ("redis.", "prefix" | "shards") => {
+            return "Replace all publishers and workers at once. The keys with the former value are not read any more, as if \
+                    Redis were emptied: events may run twice, and older ones after newer ones. `topology plan` says so.";
+        }
+        ("", "schedules") | ("schedules.*.", _) => {
+            return "Nothing on the broker. `topology apply` arms what is new or changed.";
+        }
+        ("", "defaults") => return "As the same key in a type.",
+        _ if matches!(key.kind, Kind::Section(_) | Kind::Short(..)) => return "See its keys.",
+        _ => {}
+    }
+    let after = part.frame.file(key.example);
+    let before = match key.absent {
+        Absent::Required => part.frame.file(""),
+        Absent::Value(_) | Absent::Depends(_) => part.frame.file(&without(key.example, key.name)),
+    };
+    let desired = |file: &str| {
+        let topology = hatchery::file::read(file, "topology.yaml").unwrap_or_else(|error| panic!("{error}"));
+        compile(&topology).expect("a safe topology")
+    };
+    let plans =
+        [after_a_change(desired(&before), &desired(&after)), after_a_change(desired(&after), &desired(&before))];
+    let actions: BTreeSet<Action> = plans.iter().flat_map(actions).collect();
+    if actions.contains(&Action::Migrate) || actions.contains(&Action::Blocked) {
+        "`topology apply --migrate` replaces queues, and moves their messages."
+    } else if actions.contains(&Action::Create) || actions.contains(&Action::Leftover) {
+        "`topology apply` declares what is new. Objects of the former value stay until `topology apply --prune`."
+    } else if actions.contains(&Action::Change) {
+        "`topology apply` changes a policy in place."
+    } else if part.path.starts_with("sources") {
+        "Nothing on the broker: restart the workers."
+    } else {
+        "Nothing on the broker: restart publishers and workers."
+    }
+}
+
+fn actions(plan: &Plan) -> impl Iterator<Item = Action> {
+    plan.changes.iter().map(|change| change.action)
+}
+
+/// Returns the values that a key takes, as a sentence without a full stop.
+fn values(kind: &Kind) -> String {
+    let or = |words: &[&str]| codes(words.iter().copied());
+    match kind {
+        Kind::Version => "the number 1".to_owned(),
+        Kind::Word => "one word of 1 to 64 letters, digits, `_` or `-`".to_owned(),
+        Kind::Names => "one word, or a list of words".to_owned(),
+        Kind::Objects => "a list of names of exchanges and queues".to_owned(),
+        Kind::Object => "the name of a queue".to_owned(),
+        Kind::Prefix => "a text of 1 to 64 characters".to_owned(),
+        Kind::Whole(least, most) => format!("a whole number from {least} to {most}"),
+        Kind::Bytes(most) => format!("a number of bytes, or a text such as `64KiB`, up to `{}MiB`", most >> 20),
+        Kind::Size(most) => format!("`off`, or a number of bytes, or a text such as `4KiB`, up to `{}KiB`", most >> 10),
+        Kind::Duration(least, most) => format!("a duration from `{}` to `{}`", amount(*least), amount(*most)),
+        Kind::Share => "a part from 0 to 1, or a text such as `20%`".to_owned(),
+        Kind::Ttls { may_be_empty: true } => "a list of durations".to_owned(),
+        Kind::Ttls { may_be_empty: false } => "a list of at least one duration".to_owned(),
+        Kind::Switch => "`on` or `off`".to_owned(),
+        Kind::Choice(words) => format!("one of {}", or(words)),
+        Kind::Short(_, forms) => {
+            format!("{}, or a map", codes(forms.iter().map(|form| form.word)))
+        }
+        Kind::Section(_) => "a map".to_owned(),
+        Kind::Types(_) | Kind::Schedules(_) | Kind::Sources(_) => "a map from names to maps".to_owned(),
+        Kind::Rules(_) => "a list of at least one map".to_owned(),
+        Kind::Cron => "a cron expression".to_owned(),
+        Kind::ReferenceText => "a text of 1 to 255 bytes without control characters".to_owned(),
+        Kind::Json => "any value".to_owned(),
+        Kind::Conditions => "a map from JSON Pointers to constants or lists of constants".to_owned(),
+        Kind::Pointer => "a JSON Pointer".to_owned(),
+        Kind::Reference => "a JSON Pointer, or `{ const: TEXT }`".to_owned(),
+        Kind::Zone => "a name such as `Europe/Berlin`".to_owned(),
+    }
+}
+
+fn amount(duration: Duration) -> String {
+    Ttl::new(duration).map_or_else(|_| "0s".to_owned(), |ttl| ttl.to_string())
+}
+
+fn default(key: &Key) -> String {
+    match (key.absent, &key.kind) {
+        (Absent::Required, _) => "none, the key is required".to_owned(),
+        (Absent::Value(_), Kind::Section(_)) => "those of its keys".to_owned(),
+        (Absent::Value(text), _) => code(text),
+        (Absent::Depends(text), _) => text.to_owned(),
+    }
+}
+
+fn heading(part: &Part, key: &Key) -> String {
+    format!("{}{}", part.path, key.name)
+}
+
+/// Returns the level of the keys in the map that this key takes.
+fn below(kind: &Kind) -> Option<&'static Level> {
+    match kind {
+        Kind::Section(level)
+        | Kind::Short(level, _)
+        | Kind::Types(level)
+        | Kind::Sources(level)
+        | Kind::Schedules(level)
+        | Kind::Rules(level) => Some(level),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_page_of_the_file_is_as_the_code_says() {
+    let mut text = format!(
+        "# topology.yaml\n\n{}\n\n{}\n\n",
+        wrapped(
+            "Every key of the file. `topology validate` checks a file, `topology plan` shows what a change of it would do on the \
+             broker, and `topology schema` prints the JSON Schema with which an editor completes the keys."
+        ),
+        wrapped(
+            "A **duration** is a number and a unit, such as `250ms`, `90s`, `1h 30m` or `30d`, in whole milliseconds. `on` and \
+             `off` may also be written as `true` and `false`. A `*` in a heading stands for a name that you choose. *A change* \
+             says what another value of the key needs on the broker; [Changes and their \
+             flags](../operations.md#changes-and-their-flags) tells what publishers and workers with the former file do."
+        )
+    );
+    text += "## Keys\n\n";
+    for part in LEVELS.map(part) {
+        let links =
+            part.level.keys.iter().map(|key| format!("[`{}`](#{})", key.name, super::anchor(&heading(&part, key))));
+        let line =
+            format!("- [{}](#{}): {}", part.title, super::anchor(part.title), links.collect::<Vec<_>>().join(", "));
+        let _ = writeln!(text, "{}", wrapped(&line).replace('\n', "\n  "));
+    }
+    for part in LEVELS.map(part) {
+        let _ = write!(text, "\n## {}\n\n{}\n", part.title, wrapped(part.about));
+        for key in part.level.keys {
+            let _ = write!(text, "\n### `{}`\n\n{}\n\n", heading(&part, key), wrapped(&sentence(key.about)));
+            let more = below(&key.kind)
+                .map(|level| LEVELS.map(self::part).into_iter().find(|part| std::ptr::eq(part.level, level)));
+            let keys = more
+                .flatten()
+                .map(|part| format!(" with the keys of [{}](#{})", part.title, super::anchor(part.title)));
+            let _ = writeln!(text, "- Values: {}{}", values(&key.kind), keys.unwrap_or_default());
+            let _ = writeln!(text, "- Default: {}", default(key));
+            let _ = writeln!(text, "{}", wrapped(&format!("- A change: {}", effect(&part, key))).replace('\n', "\n  "));
+            let _ = write!(text, "\n```yaml\n{}\n```\n", key.example);
+        }
+    }
+    page("topology-yaml", &text);
+}
+
+#[test]
+fn every_example_is_a_part_of_a_valid_file() {
+    for part in LEVELS.map(part) {
+        for key in part.level.keys {
+            let has = key
+                .example
+                .lines()
+                .any(|line| line.trim_start().trim_start_matches("- ").starts_with(&format!("{}:", key.name)));
+            assert!(has, "the example of {} does not show it:\n{}", heading(&part, key), key.example);
+            let file = part.frame.file(key.example);
+            if let Err(error) = hatchery::file::read(&file, "topology.yaml") {
+                panic!("the example of {}: {error}\n{file}", heading(&part, key));
+            }
+        }
+    }
+}

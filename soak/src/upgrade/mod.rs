@@ -128,8 +128,9 @@ async fn act(args: &Args, console: &mut Console, stage: &Stage, seed: u64) -> an
     let dead = queues.ready(&dead).await?;
     console.step(&format!("The account, of RabbitMQ {}", stage.version));
     let account = scene.account(true);
+    let unversioned = scene.programs.unversioned(args.publishers)?;
     let kinds = kinds_table(&account);
-    let others = others_table(&account, &scene.ticks(&period), &scene.commands, dead);
+    let others = others_table(&account, &scene.ticks(&period), &scene.commands, (unversioned, dead));
     console.say(&kinds.render());
     console.say(&others.render());
     Ok(kinds.holds() && others.holds())
@@ -323,7 +324,7 @@ fn kinds_table(account: &Account) -> Table {
     table
 }
 
-fn others_table(account: &Account, ticks: &Ticks, commands: &Commands, dead: u64) -> Table {
+fn others_table(account: &Account, ticks: &Ticks, commands: &Commands, (unversioned, dead): (usize, u64)) -> Table {
     let count = |n: usize| grouped(n as u64);
     let mut table = Table::new(&["", "", "must be"]);
     for (what, found) in [
@@ -340,7 +341,11 @@ fn others_table(account: &Account, ticks: &Ticks, commands: &Commands, dead: u64
     ] {
         table.must(found > 0, &[what, &count(found), "some"]);
     }
-    table.tell(&["changes without a version", &count(account.unversioned), ""]);
+    let must = format!("at most {unversioned}");
+    table.must(
+        account.unversioned <= unversioned,
+        &["changes without a version, as publishers said", &count(account.unversioned), &must],
+    );
     for (what, found) in [
         ("began after their cancel", account.ran_after_cancel),
         ("runs of no event", account.strangers),

@@ -90,6 +90,19 @@ impl<'a> Programs<'a> {
         Ok(Publisher { side, child, input, answers, log })
     }
 
+    /// Returns for how many events Redis gave no version in time, as the publishers have said at their ends.
+    pub(super) fn unversioned(&self, publishers: u32) -> anyhow::Result<usize> {
+        let mut count = 0;
+        for (name, side) in (0..publishers).flat_map(|name| Side::BOTH.map(|side| (name, side))) {
+            let (log, _) = self.log(&format!("publisher-{name}-{}.log", side.name()))?;
+            for line in std::fs::read_to_string(log)?.lines() {
+                let number = line.split_once("gave no version for ").and_then(|(_, rest)| rest.split(' ').next());
+                count += number.map_or(Ok(0), str::parse::<usize>)?;
+            }
+        }
+        Ok(count)
+    }
+
     /// Runs a command to its end, and returns its exit code.
     pub(super) async fn run(&self, side: Side, arguments: &[&str]) -> anyhow::Result<i32> {
         let (log, file) = self.log(&format!("{}-{}.log", arguments[0], side.name()))?;

@@ -90,17 +90,18 @@ pub(super) async fn write(url: &str, base: &str, keys: &Keys) {
     let mut redis = connect(url).await.unwrap();
     for (name, key) in keys {
         let name = format!("{base}{name}");
-        let () = match key {
-            Key::String(value) => redis.set(&name, value.bytes()).await.unwrap(),
+        let write = match key {
+            Key::String(value) => redis::Cmd::set(&name, value.bytes()),
             Key::Hash(fields) => {
                 let fields: Vec<_> = fields.iter().map(|(field, value)| (field.bytes(), value.bytes())).collect();
-                redis.hset_multiple(&name, &fields).await.unwrap()
+                redis::Cmd::hset_multiple(&name, &fields)
             }
             Key::Zset(members) => {
                 let members: Vec<_> = members.iter().map(|(member, score)| (*score, member.bytes())).collect();
-                redis.zadd_multiple(&name, &members).await.unwrap()
+                redis::Cmd::zadd_multiple(&name, &members)
             }
         };
+        let () = write.query_async(&mut redis).await.unwrap();
     }
 }
 

@@ -124,7 +124,8 @@ impl Recording {
         working.runs.reach(3).await;
         working.stop().await;
         hatchery.close().await;
-        let ladder: Vec<String> = declared.queues().into_iter().filter(|queue| queue.contains(".ladder.")).collect();
+        let is_timer = |queue: &String| queue.contains(".hatchery.") || queue.contains(".ladder.");
+        let timers: Vec<String> = declared.queues().into_iter().filter(is_timer).collect();
         let queue = |name: &str| vec![name.to_owned()];
         for queues in [
             queue("t.retry.plain.1d"),
@@ -133,13 +134,15 @@ impl Recording {
             queue("t.processor.latest"),
             queue("t.processor.first"),
             queue("t.processor.first"),
-            queue("t.hatchery.3650d"),
-            queue("t.hatchery.3650d"),
             queue("t.processor.free"),
-            ladder,
+            timers.clone(),
+            timers.clone(),
+            timers,
         ] {
             messages.push(take(&amqp, &queues).await);
         }
+        // The timers have no order among each other, and replaced events stay before the newer ones.
+        messages[8..].sort_by(|one, other| one.id.cmp(&other.id));
         let exported = run(&place, &["export"]).await.stdout.replace(&format!("{:?}", declared.host.name), "\"/\"");
         let definitions = serde_json::from_str(&exported).unwrap();
         Self { messages, keys: keys::read(&declared.redis_url, &declared.key("")).await, definitions, plan }
@@ -216,7 +219,7 @@ async fn this_code_reads_what_every_release_wrote() {
             .into_iter()
             .filter_map(|event| event.id)
             .collect();
-        waiting.retain(|id| !id.starts_with("yearly@"));
+        waiting.retain(|id| !id.starts_with("rare#"));
         waiting.sort();
         assert_eq!(waiting, ["dated", "dead", "each-time", "failing", "newer", "two"], "{folder:?}");
 

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # Builds the last release. Sourced by scripts/soak.
 
-# build_released: builds the commit that soak/released names, in a folder of its own in the target folder, and sets RELEASED to
-# its `topology`. Takes its dependencies from this tree's build, which has them already.
+# build_released PROFILE: builds the commit that soak/released names, in a folder of its own in the target folder, and prints the
+# path of its `topology`. Takes its dependencies from this tree's build, which has them already.
 build_released() {
-  local version commit target profile flags home
+  local version commit target profile flags home built
   read -r version commit <soak/released
   if ! git cat-file -e "$commit^{commit}" 2>/dev/null; then
     echo "the commit $commit of the release $version (soak/released) is not in this clone; try \`git fetch --unshallow\`" >&2
@@ -18,8 +18,8 @@ build_released() {
     profile=$1 flags=(-p hatchery-cli -p hatchery-soak --bin topology)
   fi
   home=$target/released/$commit-$profile
-  local built=debug
-  [ "$profile" = dev ] || built=$profile
+  built=$profile
+  [ "$profile" != dev ] || built=debug
   if [ ! -d "$home/source" ]; then
     rm -rf "$home.new"
     mkdir -p "$home.new/source" "$home.new/target/$built"
@@ -27,10 +27,10 @@ build_released() {
     link_dependencies "$target/$built" "$home.new/target/$built"
     mv "$home.new" "$home"
   fi
-  echo "Building the release $version ($commit)"
+  echo "Building the release $version ($commit)" >&2
   CARGO_TARGET_DIR=$home/target cargo build --locked --profile "$profile" --quiet \
     --manifest-path "$home/source/Cargo.toml" "${flags[@]}"
-  RELEASED=$home/target/$built/topology
+  echo "$home/target/$built/topology"
 }
 
 # link_dependencies FROM TO: gives a folder of cargo hard links to what another one has built, but for the packages of this

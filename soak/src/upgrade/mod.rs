@@ -12,7 +12,7 @@ mod service;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use hatchery::{CancellationToken, internals::names::Names};
+use hatchery::{CancellationToken, internals::compile};
 use jiff::Timestamp;
 use tokio::{sync::mpsc, time::Instant};
 
@@ -119,18 +119,14 @@ async fn act(args: &Args, console: &mut Console, stage: &Stage, seed: u64) -> an
         worker.stop().await?;
     }
 
-    let names = Names::new(stage.topology.name.clone());
-    let mut dead = vec![names.unrouted()];
-    for kind in plan::KINDS {
-        dead.push(names.dead_letters(&kind.name().parse()?));
-    }
-    dead.push(names.dead_letters(&TICK.parse()?));
-    let dead = queues.ready(&dead).await?;
+    // Dead-letter and `unrouted` included.
+    let all: Vec<String> = compile::compile(&stage.topology)?.queues.into_iter().map(|queue| queue.name).collect();
+    let left = queues.ready(&all).await?;
     console.step(&format!("The account, of RabbitMQ {}", stage.version));
     let account = scene.account(true);
     let unversioned = scene.programs.unversioned(args.publishers)?;
     let kinds = kinds_table(&account);
-    let others = others_table(&account, &scene.ticks(&period), &scene.commands, (unversioned, dead));
+    let others = others_table(&account, &scene.ticks(&period), &scene.commands, (unversioned, left));
     console.say(&kinds.render());
     console.say(&others.render());
     Ok(kinds.holds() && others.holds())
@@ -303,7 +299,6 @@ impl Scene<'_> {
             self.look()?;
             calm = if traffic::is_busy(queues, &stage.topology, &[]).await? { 0 } else { calm + 1 };
             if began.elapsed() > PATIENCE {
-                console.note("messages are left in the queues");
                 break;
             }
         }
@@ -324,7 +319,7 @@ fn kinds_table(account: &Account) -> Table {
     table
 }
 
-fn others_table(account: &Account, ticks: &Ticks, commands: &Commands, (unversioned, dead): (usize, u64)) -> Table {
+fn others_table(account: &Account, ticks: &Ticks, commands: &Commands, (unversioned, left): (usize, u64)) -> Table {
     let count = |n: usize| grouped(n as u64);
     let mut table = Table::new(&["", "", "must be"]);
     for (what, found) in [
@@ -362,6 +357,6 @@ fn others_table(account: &Account, ticks: &Ticks, commands: &Commands, (unversio
     ] {
         table.must(found == 0, &[what, &count(found), "0"]);
     }
-    table.must(dead == 0, &["in dead-letter and unrouted", &grouped(dead), "0"]);
+    table.must(left == 0, &["messages left in the queues", &grouped(left), "0"]);
     table
 }

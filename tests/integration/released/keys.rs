@@ -6,6 +6,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use redis::{AsyncCommands as _, aio::MultiplexedConnection};
 use serde::{Deserialize, Serialize};
 
+use super::digits::without_digits;
 use crate::support::redis::connect;
 
 /// The keys by their names without the base.
@@ -49,7 +50,7 @@ impl Bytes {
     fn shape(&self) -> String {
         match self.0.strip_prefix(BASE64) {
             Some(_) => format!("{} bytes", self.bytes().len()),
-            None => super::without_digits(&self.0),
+            None => without_digits(&self.0),
         }
     }
 }
@@ -109,7 +110,7 @@ pub(super) async fn write(url: &str, base: &str, keys: &Keys) {
 pub(super) fn shape(keys: &Keys) -> String {
     let mut lines = Vec::new();
     for (name, key) in keys {
-        let name = super::without_digits(name);
+        let name = without_digits(name);
         match key {
             Key::String(value) => {
                 // The first byte of a packed string is its form.

@@ -9,6 +9,7 @@ use lapin::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::digits::without_digits;
 use crate::support::amqp::Amqp;
 
 /// A message in a queue.
@@ -82,7 +83,7 @@ impl Recorded {
             .iter()
             .map(|(name, value)| match value {
                 // Numbers and times differ; their places are the same.
-                Header::Text(text) => format!("{name}: text {}", super::without_digits(text)),
+                Header::Text(text) => format!("{name}: text {}", without_digits(text)),
                 Header::Int64(_) => format!("{name}: int64"),
             })
             .collect();
@@ -92,7 +93,7 @@ impl Recorded {
             None => (self.queue.clone(), self.key.clone()),
         };
         let Self { id, r#type, content_type, body, .. } = self;
-        let id = super::without_digits(id);
+        let id = without_digits(id);
         format!("{id} in {queue} with {key}: {type} {content_type} {body}\n  {}", headers.join("\n  "))
     }
 }

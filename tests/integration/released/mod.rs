@@ -3,6 +3,7 @@
 //!
 //! `tests/released/VERSION` has the recording of a release. `HATCHERY_RECORD=VERSION` makes one (docs/releases.md).
 
+mod digits;
 mod keys;
 mod messages;
 
@@ -49,11 +50,6 @@ fn releases() -> Vec<PathBuf> {
     releases.sort();
     assert!(!releases.is_empty());
     releases
-}
-
-/// Replaces each digit, because the numbers of two recordings differ.
-fn without_digits(text: &str) -> String {
-    text.replace(|c: char| c.is_ascii_digit(), "0")
 }
 
 /// A topology of this text in a virtual host of its own, with nothing applied.

@@ -18,6 +18,7 @@ mod schedules;
 mod settled;
 mod sources;
 mod traffic;
+mod upgrade;
 mod wedge;
 
 use std::process::ExitCode;
@@ -62,6 +63,8 @@ enum Mode {
     /// Two sources, with workers that are killed all the time and a broker that is restarted: every message becomes its
     /// event once, or lies in the dead letters
     Sources(sources::Args),
+    /// The last release and this tree on one topology, replaced process by process and back: every event is handled once
+    Upgrade(upgrade::Args),
     /// A child process of another mode
     #[command(hide = true)]
     Child(child::Args),
@@ -84,6 +87,7 @@ async fn main() -> ExitCode {
         Mode::Cluster(args) => cluster::run(&args, &mut console).await,
         Mode::DeadLetter(args) => dead_letter::run(&args, &mut console).await,
         Mode::Sources(args) => sources::run(&args, &mut console).await,
+        Mode::Upgrade(args) => upgrade::run(&args, &mut console).await,
         Mode::Child(args) => return child::main(&args).await,
     };
     console.end_progress();

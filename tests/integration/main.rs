@@ -15,6 +15,7 @@ mod migration;
 mod pages;
 mod python;
 mod register;
+mod released;
 mod schedule;
 mod sources;
 mod status;

@@ -1,13 +1,13 @@
 //! Schedules that run every second. First their workers and applies are killed all the time, and two revisions are rolled out:
 //! each instant runs once. Then their events, their states or both are lost: all chains run again by themselves.
 
-mod account;
+pub(crate) mod account;
 mod applies;
 mod args;
 mod crew;
 pub(crate) mod mark;
 pub(crate) mod plan;
-mod states;
+pub(crate) mod states;
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -7,13 +7,13 @@ use redis::{AsyncCommands as _, aio::MultiplexedConnection};
 
 use crate::{servers::connect_to_redis, stage::Stage};
 
-pub(super) struct States {
+pub(crate) struct States {
     connection: MultiplexedConnection,
     key: String,
 }
 
 impl States {
-    pub(super) async fn connect(stage: &Stage) -> anyhow::Result<Self> {
+    pub(crate) async fn connect(stage: &Stage) -> anyhow::Result<Self> {
         let connection = connect_to_redis(&stage.servers.redis).await?;
         // The soak's own broker has only the default virtual host `/`, which is percent-encoded in keys.
         let key = format!("{}:{{%2F:{}:0}}:schedules", stage.topology.redis.prefix, stage.topology.name);
@@ -21,7 +21,7 @@ impl States {
     }
 
     /// Returns the position of each schedule's next event.
-    pub(super) async fn armed(&mut self) -> anyhow::Result<BTreeMap<String, i64>> {
+    pub(crate) async fn armed(&mut self) -> anyhow::Result<BTreeMap<String, i64>> {
         let texts: BTreeMap<String, String> = self.connection.hgetall(&self.key).await?;
         let position = |(name, text): (String, String)| {
             let state: serde_json::Value = serde_json::from_str(&text)?;
@@ -33,7 +33,7 @@ impl States {
     }
 
     /// Returns the states, for people.
-    pub(super) async fn texts(&mut self, names: &[String]) -> anyhow::Result<Vec<String>> {
+    pub(crate) async fn texts(&mut self, names: &[String]) -> anyhow::Result<Vec<String>> {
         let mut texts = Vec::new();
         for name in names {
             let text: Option<String> = self.connection.hget(&self.key, name).await?;
@@ -43,7 +43,7 @@ impl States {
     }
 
     /// Deletes all keys of the soak's own Redis.
-    pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn flush(&mut self) -> anyhow::Result<()> {
         Ok(redis::cmd("FLUSHDB").query_async(&mut self.connection).await?)
     }
 }

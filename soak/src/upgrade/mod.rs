@@ -1,0 +1,362 @@
+//! The last release and this tree side by side on one topology: an upgrade, a roll-back and an upgrade again under load,
+//! one process after the other.
+
+mod account;
+mod args;
+mod load;
+mod plan;
+mod programs;
+mod seen;
+mod service;
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use hatchery::{CancellationToken, internals::compile};
+use jiff::Timestamp;
+use tokio::{sync::mpsc, time::Instant};
+
+pub(crate) use self::args::Args;
+use self::{
+    account::Account,
+    load::Place,
+    plan::{Kind, TICK},
+    programs::{Programs, Worker},
+    seen::{Seen, Side},
+};
+use crate::{
+    chance::Chance,
+    console::Console,
+    queues::Queues,
+    schedules::{
+        account::{Account as Ticks, Period},
+        mark::{Mark, Step},
+        states::States,
+    },
+    stage::Stage,
+    table::{Table, grouped},
+    traffic,
+};
+
+const TICK_TIME: Duration = Duration::from_millis(100);
+
+/// How long nothing may be finished before the run gives up.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The roll-outs: an upgrade, a roll-back, and the upgrade again.
+const ROLL_OUTS: [Side; 3] = [Side::This, Side::Released, Side::This];
+
+/// What all parts of the run use.
+struct Scene<'a> {
+    programs: &'a Programs<'a>,
+    seen: Seen,
+    workers: Vec<Worker>,
+    publishers: Vec<Place>,
+    /// The number of the next worker.
+    names: u32,
+    commands: Commands,
+}
+
+/// How the commands ended.
+#[derive(Default)]
+struct Commands {
+    applies: usize,
+    applies_failed: usize,
+    plans: usize,
+    /// Plans that were not in sync.
+    plans_off: usize,
+    replays: usize,
+    replays_failed: usize,
+    cancels_failed: usize,
+}
+
+pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
+    let seed = args.common.announce(console);
+    let stage = Stage::set(console, args.common.version.as_deref(), &plan::file()).await?;
+    let holds = act(args, console, &stage, seed).await;
+    stage.end(console, *holds.as_ref().unwrap_or(&false)).await;
+    holds
+}
+
+async fn act(args: &Args, console: &mut Console, stage: &Stage, seed: u64) -> anyhow::Result<bool> {
+    let seen = Seen::default();
+    let programs = Programs::new(stage, &args.released, service::start(seen.clone()).await?)?;
+    stage.exchange(&plan::file_with_schedules())?;
+    let mut scene = Scene {
+        programs: &programs,
+        seen,
+        workers: Vec::new(),
+        publishers: Vec::new(),
+        names: 0,
+        commands: Commands::default(),
+    };
+    scene.apply(Side::Released).await?;
+    let mut states = States::connect(stage).await?;
+    let first = states.armed().await?;
+    for _ in 0..args.workers {
+        scene.add_worker(Side::Released)?;
+    }
+    for name in 0..args.publishers {
+        scene.publishers.push(Place::new(name, scene.programs.publish(Side::Released, name)?));
+    }
+
+    console.step(&format!(
+        "Upgrade, roll back and upgrade again, for {} s and {} events a second",
+        args.seconds, args.rate
+    ));
+    scene.upgrade(args, console, seed).await?;
+    let until = Timestamp::now().as_millisecond();
+
+    console.step("Wait until all events are handled");
+    let queues = Queues::connect(&stage.servers.amqp).await?;
+    let period = Period { first: &first, end: until, roll_outs: &[] };
+    scene.finish(console, &period).await?;
+    // The schedules would keep the queues busy.
+    stage.exchange(&plan::file())?;
+    scene.apply(Side::This).await?;
+    scene.settle(console, &queues, stage).await?;
+    for worker in scene.workers.drain(..) {
+        worker.stop().await?;
+    }
+
+    // Dead-letter and `unrouted` included.
+    let all: Vec<String> = compile::compile(&stage.topology)?.queues.into_iter().map(|queue| queue.name).collect();
+    let left = queues.ready(&all).await?;
+    console.step(&format!("The account, of RabbitMQ {}", stage.version));
+    let account = scene.account(true);
+    let unversioned = scene.programs.unversioned(args.publishers)?;
+    let kinds = kinds_table(&account);
+    let others = others_table(&account, &scene.ticks(&period), &scene.commands, (unversioned, left));
+    console.say(&kinds.render());
+    console.say(&others.render());
+    Ok(kinds.holds() && others.holds())
+}
+
+impl Scene<'_> {
+    fn add_worker(&mut self, side: Side) -> anyhow::Result<()> {
+        self.names += 1;
+        self.workers.push(self.programs.work(side, self.names)?);
+        Ok(())
+    }
+
+    fn look(&mut self) -> anyhow::Result<()> {
+        self.workers.iter_mut().try_for_each(Worker::require_alive)
+    }
+
+    /// Applies the file with the program of one side. Then the plans of both sides have to be in sync.
+    async fn apply(&mut self, side: Side) -> anyhow::Result<()> {
+        let code = self.programs.run(side, &["apply", "--auto-approve"]).await?;
+        self.commands.applies += 1;
+        self.commands.applies_failed += usize::from(code != 0);
+        for by in Side::BOTH {
+            let code = self.programs.run(by, &["plan", "--detailed-exitcode"]).await?;
+            self.commands.plans += 1;
+            self.commands.plans_off += usize::from(code != 0);
+        }
+        Ok(())
+    }
+
+    async fn replay(&mut self, side: Side) -> anyhow::Result<()> {
+        let arguments = ["dead-letter", "replay", "--type", Kind::Hopeless.name(), "--yes"];
+        let code = self.programs.run(side, &arguments).await?;
+        self.commands.replays += 1;
+        self.commands.replays_failed += usize::from(code != 0);
+        Ok(())
+    }
+
+    /// Publishes, and rolls out one side after the other.
+    async fn upgrade(&mut self, args: &Args, console: &mut Console, seed: u64) -> anyhow::Result<()> {
+        let (stop, every) = (CancellationToken::new(), Duration::from_secs(1) * args.publishers / args.rate);
+        let (cancels, to_cancel) = mpsc::unbounded_channel();
+        let publishers = std::mem::take(&mut self.publishers);
+        let seen = self.seen.clone();
+        let publishing = try_join_all(publishers.iter().zip(1_u64..).map(|(place, n)| {
+            let chance = Chance::new(seed.wrapping_mul(1_000).wrapping_add(n));
+            place.publish(&seen, chance, every, cancels.clone(), &stop)
+        }));
+        drop(cancels);
+        let cancelling = load::cancel(self.programs, &seen, to_cancel);
+        let rolling = async {
+            let rolled = self.roll(args, console, &publishers).await;
+            stop.cancel();
+            rolled
+        };
+        let publishing = async {
+            let published = publishing.await;
+            stop.cancel();
+            published
+        };
+        let ((), _, failed) = tokio::try_join!(rolling, publishing, cancelling)?;
+        self.commands.cancels_failed = failed;
+        for place in &publishers {
+            place.stop().await?;
+        }
+        Ok(())
+    }
+
+    async fn roll(&mut self, args: &Args, console: &mut Console, publishers: &[Place]) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let steps = u32::try_from(ROLL_OUTS.len())? * (args.workers + args.publishers);
+        let step = Duration::from_secs(args.seconds.into()) / (steps + 1);
+        let mut next = began + step;
+        for side in ROLL_OUTS {
+            self.apply(side).await?;
+            let mut places = publishers.iter();
+            for n in 0..args.workers.max(args.publishers) {
+                if n < args.workers {
+                    self.wait_until(console, began, next, args.seconds).await?;
+                    next += step;
+                    // The oldest worker is the first one. The new one starts before the old one stops.
+                    self.add_worker(side)?;
+                    self.workers.remove(0).stop().await?;
+                }
+                if let Some(place) = places.next() {
+                    self.wait_until(console, began, next, args.seconds).await?;
+                    next += step;
+                    place.replace(self.programs, side).await?;
+                }
+            }
+            // The letters of either side's workers.
+            self.replay(side.other()).await?;
+        }
+        self.wait_until(console, began, next, args.seconds).await
+    }
+
+    async fn wait_until(
+        &mut self,
+        console: &mut Console,
+        began: Instant,
+        until: Instant,
+        all: u32,
+    ) -> anyhow::Result<()> {
+        while Instant::now() < until {
+            tokio::time::sleep(TICK_TIME).await;
+            self.look()?;
+            let of = |side| self.workers.iter().filter(|worker| worker.side == side).count();
+            let (released, this) = (of(Side::Released), of(Side::This));
+            let (sent, runs) = {
+                let notes = self.seen.lock();
+                (notes.sent.len(), notes.runs.len())
+            };
+            let text = format!(" s; workers {released} released, {this} this; {sent} events, {runs} runs");
+            console.progress(usize::try_from(began.elapsed().as_secs())?, all as usize, &text);
+        }
+        Ok(())
+    }
+
+    fn account(&self, is_over: bool) -> Account {
+        let notes = self.seen.lock();
+        Account::take(&notes.sent, &notes.runs, is_over)
+    }
+
+    fn ticks(&self, period: &Period<'_>) -> Ticks {
+        let notes = self.seen.lock();
+        let marks: Vec<Mark> = notes
+            .runs
+            .iter()
+            .filter(|run| run.event_type == TICK)
+            .flat_map(|run| {
+                let mark =
+                    |step, at| Mark { by: run.worker, step, event_type: TICK.to_owned(), id: run.id.clone(), at };
+                [mark(Step::Begun, run.begun), mark(Step::Ended, run.ended)]
+            })
+            .collect();
+        Ticks::take(&plan::schedules(), &marks, period)
+    }
+
+    /// Waits until all events are handled, and replays the dead letters once only they are open.
+    async fn finish(&mut self, console: &mut Console, period: &Period<'_>) -> anyhow::Result<()> {
+        let mut is_over = false;
+        let (mut moved, mut before) = (Instant::now(), usize::MAX);
+        while moved.elapsed() < PATIENCE {
+            tokio::time::sleep(TICK_TIME).await;
+            self.look()?;
+            let open = self.account(is_over).open() + self.ticks(period).missing.len();
+            let all = self.seen.lock().sent.len();
+            console.progress(all.saturating_sub(open), all, "");
+            if open != before {
+                (moved, before) = (Instant::now(), open);
+            }
+            match (open, is_over) {
+                (0, true) => break,
+                (0, false) => {
+                    self.replay(Side::This).await?;
+                    is_over = true;
+                }
+                _ => {}
+            }
+        }
+        console.end_progress();
+        Ok(())
+    }
+
+    /// Waits until the queues are empty, so that a second run of an event is noted too.
+    async fn settle(&mut self, console: &mut Console, queues: &Queues, stage: &Stage) -> anyhow::Result<()> {
+        console.step("Wait until the queues are empty");
+        let (mut calm, began) = (0, Instant::now());
+        while calm < 3 {
+            tokio::time::sleep(TICK_TIME).await;
+            self.look()?;
+            calm = if traffic::is_busy(queues, &stage.topology, &[]).await? { 0 } else { calm + 1 };
+            if began.elapsed() > PATIENCE {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn kinds_table(account: &Account) -> Table {
+    let count = |n: usize| grouped(n as u64);
+    let mut table = Table::new(&["events", "sent", "runs", "lost", "twice", "early", "attempts", "order", "must be"]);
+    for row in &account.rows {
+        let wrong = [row.lost, row.twice, row.early, row.attempts, row.order];
+        let cells: Vec<String> = [row.sent, row.runs].into_iter().chain(wrong).map(count).collect();
+        let cells: Vec<&str> =
+            [row.kind.name()].into_iter().chain(cells.iter().map(String::as_str)).chain(["0 wrong"]).collect();
+        table.must(row.sent > 0 && wrong == [0; 5], &cells);
+    }
+    table
+}
+
+fn others_table(account: &Account, ticks: &Ticks, commands: &Commands, (unversioned, left): (usize, u64)) -> Table {
+    let count = |n: usize| grouped(n as u64);
+    let mut table = Table::new(&["", "", "must be"]);
+    for (what, found) in [
+        ("published by the release, run by this", account.crossed[0]),
+        ("published by this, run by the release", account.crossed[1]),
+        ("first run by the release, then by this", account.handed[0]),
+        ("first run by this, then by the release", account.handed[1]),
+        ("cancelled by the side that did not publish it", account.cancelled),
+        ("instants of the fixed schedule", ticks.instants),
+        ("runs of the sequential schedule", ticks.numbers),
+        ("applies of both sides", commands.applies),
+        ("plans of both sides", commands.plans),
+        ("replays of dead letters", commands.replays),
+    ] {
+        table.must(found > 0, &[what, &count(found), "some"]);
+    }
+    let must = format!("at most {unversioned}");
+    table.must(
+        account.unversioned <= unversioned,
+        &["changes without a version, as publishers said", &count(account.unversioned), &must],
+    );
+    for (what, found) in [
+        ("began after their cancel", account.ran_after_cancel),
+        ("runs of no event", account.strangers),
+        ("instants without a run", ticks.missing.len()),
+        ("instants and numbers that ran twice", ticks.twice.len()),
+        ("runs for no instant, or before it", ticks.strangers.len() + ticks.early.len()),
+        ("gaps in the numbers of the sequential schedule", ticks.gaps.len() + ticks.backwards.len() + ticks.begun),
+        ("its runs at one time", ticks.beside.len()),
+        (
+            "applies, replays and cancels that failed",
+            commands.applies_failed + commands.replays_failed + commands.cancels_failed,
+        ),
+        ("plans that were not in sync", commands.plans_off),
+    ] {
+        table.must(found == 0, &[what, &count(found), "0"]);
+    }
+    table.must(left == 0, &["messages left in the queues", &grouped(left), "0"]);
+    table
+}

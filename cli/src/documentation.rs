@@ -2,6 +2,7 @@
 //! reference, which are golden files.
 
 mod command_line;
+mod followed;
 mod headers;
 mod log;
 mod markdown;
@@ -18,8 +19,6 @@ use clap::CommandFactory as _;
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 use crate::commands::Cli;
-
-mod followed;
 
 /// A page: what it links to, its headings as anchors, and its blocks of code with their languages.
 #[derive(Default)]

@@ -126,7 +126,9 @@ fn effect(part: &Part, key: &Key) -> &'static str {
     match (part.path, key.name) {
         (_, "version") => return "There is no other version.",
         ("", "name") => return "Another name is another topology, unless `renamed-from` has the former one.",
-        (_, "renamed-from") => return "[Renaming](../how-to/change-in-production.md#a-new-name-for-a-type) has the steps.",
+        (_, "renamed-from") => {
+            return "[Renaming](../how-to/change-in-production.md#a-new-name-for-a-type) has the steps.";
+        }
         ("", "adopt") => return "See [Adopting existing objects](../operations/changes.md#adopting-existing-objects).",
         ("redis.", "prefix" | "shards") => {
             return "Replace all publishers and workers at once. The keys with the former value are not read any more, as if \

@@ -83,7 +83,7 @@
 //! Every `async` function of this crate runs in a `tokio` runtime with time and I/O enabled, as `#[tokio::main]` makes it.
 //!
 //! Logs and spans go to `tracing` with the target `hatchery`, and metrics to the recorder of `metrics` that the program installs
-//! before it connects (`docs/operations.md` lists them); without a subscriber and a recorder both are silent.
+//! before it connects (`docs/reference/metrics.md` lists them); without a subscriber and a recorder both are silent.
 //! [`TraceContext`] makes one trace of a publish and all runs of its event, for OpenTelemetry for instance. The filter
 //! `hatchery=info` shows what `topology work` logs. A filter without a target, such as `info`, also shows the logs of
 //! lapin, which reports closed connections and missing objects as errors even where hatchery expects them.

@@ -2,6 +2,7 @@
 //! reference, which are golden files.
 
 mod command_line;
+mod followed;
 mod headers;
 mod log;
 mod markdown;
@@ -24,13 +25,28 @@ use crate::commands::Cli;
 struct Page {
     links: Vec<String>,
     anchors: BTreeSet<String>,
-    blocks: Vec<(String, String)>,
+    blocks: Vec<Block>,
+}
+
+#[derive(Default)]
+struct Block {
+    language: String,
+    text: String,
+    /// The paragraph before it names the file that it is, and ends with a colon.
+    is_file: bool,
+}
+
+impl Block {
+    fn is_of_a_shell(&self) -> bool {
+        ["console", "sh", "bash"].contains(&self.language.as_str())
+    }
 }
 
 impl Page {
     fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).expect("a page");
-        let (mut page, mut heading, mut block) = (Self::default(), None::<String>, None::<(String, String)>);
+        let (mut page, mut heading, mut block) = (Self::default(), None::<String>, None::<Block>);
+        let (mut paragraph, mut file) = (String::new(), None::<String>);
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         for event in Parser::new_ext(&text, Options::ENABLE_TABLES) {
             match event {
@@ -45,15 +61,26 @@ impl Page {
                     *before += 1;
                 }
                 Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
-                    block = Some((language.into_string(), String::new()));
+                    let is_file = paragraph.ends_with(':') && file.as_ref().is_some_and(|name| name.contains('.'));
+                    block = Some(Block { language: language.into_string(), is_file, ..Block::default() });
+                    (paragraph, file) = (String::new(), None);
                 }
+                Event::Start(Tag::Paragraph) => (paragraph, file) = (String::new(), None),
                 Event::End(TagEnd::CodeBlock) => page.blocks.extend(block.take()),
-                Event::Text(text) | Event::Code(text) => {
+                Event::Code(text) => {
+                    paragraph += &text;
                     if let Some(heading) = &mut heading {
                         *heading += &text;
                     }
-                    if let Some((_, block)) = &mut block {
-                        *block += &text;
+                    file.get_or_insert_with(|| text.into_string());
+                }
+                Event::Text(text) => {
+                    paragraph += &text;
+                    if let Some(heading) = &mut heading {
+                        *heading += &text;
+                    }
+                    if let Some(block) = &mut block {
+                        block.text += &text;
                     }
                 }
                 _ => {}
@@ -64,8 +91,8 @@ impl Page {
 
     /// Returns the commands of the page: `topology` and its arguments, as a shell would split them.
     fn commands(&self) -> Vec<Vec<String>> {
-        let shells = self.blocks.iter().filter(|(language, _)| ["console", "sh", "bash"].contains(&language.as_str()));
-        let text: String = shells.map(|(_, block)| block.replace("\\\n", " ") + "\n").collect();
+        let shells = self.blocks.iter().filter(|block| block.is_of_a_shell());
+        let text: String = shells.map(|block| block.text.replace("\\\n", " ") + "\n").collect();
         text.lines().filter_map(command).collect()
     }
 }
@@ -155,6 +182,13 @@ fn the_pages_of_the_book_link_to_nothing_outside_it() {
 }
 
 #[test]
+fn the_decisions_begin_with_an_index_of_all_of_them() {
+    let page = &pages()[Path::new("docs/decisions.md")];
+    let missing: Vec<_> = page.anchors.iter().filter(|anchor| !page.links.contains(&format!("#{anchor}"))).collect();
+    assert_eq!(missing, ["decisions"]);
+}
+
+#[test]
 fn every_command_of_a_page_is_one_that_topology_accepts() {
     let mut wrong = Vec::new();
     let mut commands = 0;
@@ -180,7 +214,7 @@ fn every_command_of_a_page_is_one_that_topology_accepts() {
 fn every_topology_of_a_page_is_valid_and_every_block_of_json_is_json() {
     let mut wrong = Vec::new();
     for (path, page) in pages() {
-        for (language, block) in &page.blocks {
+        for Block { language, text: block, .. } in &page.blocks {
             let read = match language.as_str() {
                 "yaml" if block.starts_with("version: 1\n") => {
                     hatchery::file::read(block, "topology.yaml").map(drop).map_err(|error| error.to_string())

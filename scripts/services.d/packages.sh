@@ -10,6 +10,7 @@ missing_packages() {
     # Rust links with `cc`, and some crates contain C code.
     if [[ $WANT_BUILD == yes ]] && ! { command -v cc >/dev/null && has_libc_headers; }; then printf '%s\n' gcc libc6-dev; fi
     if [[ $WANT_PYTHON == yes ]] && ! has_pika; then say python3-pika; fi
+    if [[ $WANT_PYTHON == yes ]] && ! command -v node >/dev/null; then say nodejs; fi
     if [[ $WANT_PYTHON == yes ]] && ! has_croniter && ! find_pip; then say python3-pip-whl; fi
 }
 
@@ -105,7 +106,7 @@ ensure_packages() {
     ((${#packages[@]})) || return 0
     command -v apt-get >/dev/null || die $EXIT_MISSING \
         "not found: ${packages[*]}; this is neither Debian nor Ubuntu, so they can't be installed from here." \
-        "If a C compiler or Python's pika (python3 -m pip install pika) is missing, install it yourself." \
+        "If a C compiler, Node or Python's pika (python3 -m pip install pika) is missing, install it yourself." \
         "For RabbitMQ and Redis, start Docker, install them yourself, or set AMQP_URL and REDIS_URL to servers to use."
     may_install "${packages[*]}" "with apt-get"
     if ((EUID != 0)); then

@@ -9,7 +9,7 @@ pub fn fault(version: &str) -> Option<String> {
     ((3, 10)..(4, 0)).contains(&(major, minor)).then(|| {
         format!(
             "RabbitMQ {version} stops timers when a publisher sends a broken x-death header, and no topology can prevent that \
-             (docs/operations.md, \"A broken x-death\"); after the death of a node its timers may be six minutes late. RabbitMQ \
+             (docs/operations/broken-x-death.md); after the death of a node its timers may be six minutes late. RabbitMQ \
              4.3 has neither fault"
         )
     })

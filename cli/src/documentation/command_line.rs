@@ -177,7 +177,7 @@ fn the_page_of_the_command_line_is_as_the_code_says() {
     text += "## Environment variables\n\n";
     text += &wrapped(
         "An option wins over its variable. An empty variable counts as not set. A URL in two variables is refused. \
-         [Connections](../operations.md#connections) has the forms of the URLs.",
+         [Connections](../operations/connections.md#connections) has the forms of the URLs.",
     );
     text += "\n\n";
     variables(&mut text, &commands);
@@ -191,9 +191,9 @@ fn the_page_of_the_command_line_is_as_the_code_says() {
     text += "\n";
     text += &wrapped(
         "What they mean for `plan`, `apply` and `destroy`, and the next step: [Pipelines and exit \
-         codes](../operations.md#pipelines-and-exit-codes). For the commands of `events`: [Output for \
-         scripts](../operations.md#output-for-scripts). A program of `topology work --exec` has exit codes of its own: \
-         [Answers](../operations.md#answers).",
+         codes](../operations/pipelines.md#pipelines). For the commands of `events`: [Output for \
+         scripts](../operations/events.md#output-for-scripts). A program of `topology work --exec` has exit codes of its own: \
+         [Answers](../operations/handlers.md#answers).",
     );
     text += "\n\n";
     for command in verbs {

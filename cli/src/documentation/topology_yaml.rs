@@ -126,8 +126,10 @@ fn effect(part: &Part, key: &Key) -> &'static str {
     match (part.path, key.name) {
         (_, "version") => return "There is no other version.",
         ("", "name") => return "Another name is another topology, unless `renamed-from` has the former one.",
-        (_, "renamed-from") => return "[Renaming](../operations.md#renaming) has the steps.",
-        ("", "adopt") => return "See [Adopting existing objects](../operations.md#adopting-existing-objects).",
+        (_, "renamed-from") => {
+            return "[Renaming](../how-to/change-in-production.md#a-new-name-for-a-type) has the steps.";
+        }
+        ("", "adopt") => return "See [Adopting existing objects](../operations/changes.md#adopting-existing-objects).",
         ("redis.", "prefix" | "shards") => {
             return "Replace all publishers and workers at once. The keys with the former value are not read any more, as if \
                     Redis were emptied: events may run twice, and older ones after newer ones. `topology plan` says so.";
@@ -245,7 +247,7 @@ fn the_page_of_the_file_is_as_the_code_says() {
             "A **duration** is a number and a unit, such as `250ms`, `90s`, `1h 30m` or `30d`, in whole milliseconds. `on` and \
              `off` may also be written as `true` and `false`. A `*` in a heading stands for a name that you choose. *A change* \
              says what another value of the key needs on the broker; [Changes and their \
-             flags](../operations.md#changes-and-their-flags) tells what publishers and workers with the former file do."
+             flags](../operations/changes.md#changes-and-their-flags) tells what publishers and workers with the former file do."
         )
     );
     text += "## Keys\n\n";

@@ -110,7 +110,7 @@ enum Published {
     BeforeRedisWasEmptied,
 }
 
-// The table in docs/operations.md.
+// The table in docs/operations/events.md.
 #[rstest]
 #[case::id("import", "d:1001000000", Published::WithoutRedis, EventSelector::id("import", "x"), true)]
 #[case::id_of("import", "i", Published::WithoutRedis, EventSelector::id("import", "x").of("1234"), true)]

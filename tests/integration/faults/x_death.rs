@@ -1,5 +1,5 @@
-//! Before RabbitMQ 4, one message with a broken `x-death` header stops every message TTL of a node. The page *A broken
-//! `x-death`* in `docs/operations.md` brings the node back.
+//! Before RabbitMQ 4, one message with a broken `x-death` header stops every message TTL of a node. The page
+//! `docs/operations/broken-x-death.md` brings the node back.
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
@@ -48,9 +48,7 @@ fn text_as_count(queue: &str) -> BasicProperties {
 /// Returns the commands of the page in their order, with the path of the file that it names.
 fn page() -> Vec<String> {
     let folder = format!("{}/../docs", env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(format!("{folder}/operations.md")).unwrap();
-    let (_, page) = text.split_once("\n## A broken `x-death`\n").expect("docs/operations.md lacks the page");
-    let page = page.split("\n## ").next().unwrap();
+    let page = fs::read_to_string(format!("{folder}/operations/broken-x-death.md")).unwrap();
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ rabbitmqctl "));
     let file = format!("{folder}/broken-x-death.erl");
     commands.map(|command| command.replace('\'', "").replace("broken-x-death.erl", &file)).collect()

@@ -1,4 +1,4 @@
-//! The minimal Redis permissions of `docs/operations.md` are enough; and two topologies share one Redis.
+//! The minimal Redis permissions of `docs/how-to/least-privilege.md` are enough; and two topologies share one Redis.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -20,7 +20,7 @@ const TYPES: &str = "types: { import: { coalesce: latest, keep-payload: 4KiB, re
 
 /// Returns the one line of the documentation that begins with this text, with the key pattern of this topology.
 fn documented(begin: &str, declared: &Declared) -> Vec<Vec<String>> {
-    let docs = include_str!("../../../docs/operations.md");
+    let docs = include_str!("../../../docs/how-to/least-privilege.md");
     let own = format!("~{}:{{{}:t:*", declared.topology.redis.prefix, declared.host.name);
     let lines = docs.lines().filter(|line| line.starts_with(begin));
     let words = |line: &str| {

@@ -5,10 +5,11 @@
 //! - A `console` block has commands after `$ `, each followed by what it prints. `…` stands for any text of a line, and alone
 //!   for any lines. A command ends with 0 unless the page says `# exits with N`.
 //! - A command that only looks is repeated until it prints what the page says.
-//! - The page's broker, the one of a fresh installation, stands for the virtual host of the test.
+//! - The page's broker, the one of a fresh installation, stands for the virtual host of the test. The ports 8080 and 8081 stand
+//!   for free ones.
 
 use std::{
-    fs,
+    fs, iter,
     path::Path,
     process::Stdio,
     time::{Duration, Instant},
@@ -25,6 +26,7 @@ use tokio::{
 
 use super::{
     broker::{PATIENCE, VirtualHost},
+    held::Held,
     redis,
 };
 use crate::python::python;
@@ -49,24 +51,85 @@ enum Step {
     Run { command: String, prints: Vec<String> },
 }
 
-/// Does what a page says, and panics with the command that does not do what the page says it does.
+/// Does what a page says on a broker and a Redis with nothing on them. Panics with the command that does not do what the page
+/// says it does.
 pub(crate) async fn follow(page: &str) {
-    let host = VirtualHost::new();
-    let management = host.management();
-    let here = |text: &str| {
-        text.replace("http://guest:guest@localhost:15672", management.trim_end_matches('/'))
-            .replace("%2F", &host.name)
-            .replace("python3 ", &format!("{} ", python()))
-    };
-    let folder = TempDir::new().unwrap();
-    let mut shell = Shell::start(folder.path(), &host);
-    for step in steps(page) {
-        match step {
-            Step::Write { name, content } => {
-                fs::write(folder.path().join(name), here(&content)).unwrap();
-            }
-            Step::Run { command, prints } => shell.does(&here(&command), &prints).await,
+    Reader::new(&VirtualHost::new(), redis::url()).follow(page).await;
+}
+
+/// Returns a page of the documentation by its path in the project.
+pub(crate) fn read(path: &str) -> String {
+    fs::read_to_string(format!("{}/../{path}", env!("CARGO_MANIFEST_DIR")))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Somebody who follows pages, with a broker, a Redis and a folder.
+pub(crate) struct Reader<'a> {
+    shell: Shell,
+    folder: TempDir,
+    /// The virtual host is deleted when it is dropped.
+    _host: &'a VirtualHost,
+    /// What pages say, and what this reader has in its place.
+    instead: Vec<(String, String)>,
+    /// The broker on which `rabbitmqctl` runs.
+    node: Option<&'a mut Held>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(host: &'a VirtualHost, redis: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let shell = Shell::start(folder.path(), host, redis);
+        let mut reader = Self { shell, folder, _host: host, instead: Vec::new(), node: None };
+        reader.has("http://guest:guest@localhost:15672", host.management().trim_end_matches('/'));
+        reader.has("%2F", &host.name);
+        reader.has("python3 ", &format!("{} ", python()));
+        for port in ["8080", "8081"] {
+            let free = iter::repeat_with(|| redis::free_port().to_string()).find(|free| !free.contains("808"));
+            reader.has(port, &free.unwrap());
         }
+        reader
+    }
+
+    /// Says what this reader has in place of what pages say.
+    pub(crate) fn has(&mut self, said: &str, own: &str) {
+        self.instead.push((said.to_owned(), own.to_owned()));
+    }
+
+    /// Says where the `rabbitmqctl` of pages runs.
+    pub(crate) fn rules(&mut self, node: &'a mut Held) {
+        self.node = Some(node);
+    }
+
+    pub(crate) fn writes(&self, name: &str, content: &str) {
+        fs::write(self.folder.path().join(name), content).unwrap();
+    }
+
+    /// Runs a command that is no part of a page, and that has to end with 0.
+    pub(crate) async fn runs(&mut self, command: &str) {
+        self.shell.does(command, &["…".to_owned()]).await;
+    }
+
+    pub(crate) async fn follow(&mut self, page: &str) {
+        for step in steps(page) {
+            match step {
+                Step::Write { name, content } => self.writes(&name, &self.own(&content)),
+                Step::Run { command, prints } => {
+                    let (command, prints) =
+                        (self.own(&command), prints.iter().map(|line| self.own(line)).collect::<Vec<_>>());
+                    match (command.strip_prefix("rabbitmqctl "), &mut self.node) {
+                        (Some(arguments), Some(node)) => {
+                            let printed = node.ctl(&shlex::split(arguments).unwrap().join(" ")).join("\n");
+                            assert!(pattern(&prints).is_match(&printed).unwrap(), "`{command}` printed:\n{printed}");
+                        }
+                        _ => self.shell.does(&command, &prints).await,
+                    }
+                }
+            }
+        }
+    }
+
+    fn own(&self, text: &str) -> String {
+        self.instead.iter().fold(text.to_owned(), |text, (said, own)| text.replace(said, own))
     }
 }
 
@@ -123,14 +186,14 @@ struct Shell {
 }
 
 impl Shell {
-    fn start(folder: &Path, host: &VirtualHost) -> Self {
+    fn start(folder: &Path, host: &VirtualHost, redis: &str) -> Self {
         let programs = Path::new(env!("CARGO_BIN_EXE_topology")).parent().unwrap();
         let mut child = Command::new("bash")
             .current_dir(folder)
             .env_clear()
             .env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default()))
             .env("AMQP_URL", host.amqp())
-            .env("REDIS_URL", redis::url())
+            .env("REDIS_URL", redis)
             .env("RABBITMQ_MANAGEMENT_URL", host.management())
             .env("LANG", "C.UTF-8")
             .process_group(0)

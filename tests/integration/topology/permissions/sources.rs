@@ -1,0 +1,102 @@
+//! The users of a source.
+
+use std::fs;
+
+use lapin::BasicProperties;
+use rstest::rstest;
+use serde_json::json;
+
+use super::{rights, run, start};
+use crate::support::{
+    amqp::Amqp,
+    broker::{Rights, eventually},
+    cli::Bench,
+    redis,
+};
+
+/// The source `hr`, of the queue of somebody else or of a declared one.
+const SOURCES: [(&str, &str); 2] = [("queue: hr-changes", "hr-changes"), ("declare: on", "billing.source.hr")];
+
+/// A topology with a source, and in the source's queue a message that becomes an event, and one that becomes none.
+async fn source(intake: &str, queue: &str) -> (Bench, Amqp) {
+    let prefix = redis::prefix();
+    let bench = Bench::new(&format!(
+        "version: 1\nname: billing\nredis: {{ prefix: {prefix} }}\nhatcheries: [50ms]\ntypes:\n  mail: {{}}\n\
+         sources:\n  hr: {{ {intake}, events: [ {{ type: mail, reference: /number }} ] }}\n"
+    ));
+    bench.apply();
+    if queue == "hr-changes" {
+        let quorum = json!({ "durable": true, "arguments": { "x-queue-type": "quorum" } });
+        bench.host.put("queues", queue, &quorum);
+    }
+    let amqp = Amqp::connect(&bench.host.amqp()).await;
+    for (id, body) in [("good", r#"{"number":1}"#), ("bad", "{}")] {
+        amqp.publish("", queue, BasicProperties::default().with_message_id(id.into()), body.as_bytes()).await;
+    }
+    (bench, amqp)
+}
+
+const TAKE: [&str; 4] = ["work", "--source", "hr", "--stop-when-empty"];
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_permissions_are_enough_for_a_source(
+    #[values(SOURCES[0], SOURCES[1])] (intake, queue): (&str, &str),
+) {
+    let (bench, amqp) = source(intake, queue).await;
+    let worker = run(&bench, &bench.host.user("source", &rights("source")), &TAKE).expect(0);
+    assert!(!worker.stderr.contains("REFUSED"), "{worker:?}");
+    assert_eq!((amqp.ready("billing.processor.mail").await, amqp.ready("billing.dead-letter.source-hr").await), (1, 1));
+
+    let replayer = bench.host.user("replayer", &rights("replayer"));
+    run(&bench, &replayer, &["dead-letter", "replay", "--type", "source-hr", "--yes"]).expect(0);
+    assert_eq!((amqp.ready(queue).await, amqp.ready("billing.dead-letter.source-hr").await), (1, 0));
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_needs_read_permission(#[values(SOURCES[0], SOURCES[1])] (intake, queue): (&str, &str)) {
+    let (bench, amqp) = source(intake, queue).await;
+    let blind = Rights { read: "^$".into(), ..rights("source") };
+    let ran = run(&bench, &bench.host.user("source", &blind), &TAKE).expect(6);
+    assert!(ran.stderr.contains("ACCESS_REFUSED") && ran.stderr.contains(queue), "{ran:?}");
+    assert_eq!(amqp.ready(queue).await, 2);
+}
+
+#[rstest]
+#[case::an_event("scheduler")]
+#[case::a_dead_letter("dead-letter")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_needs_write_permission_on_each_exchange_and_loses_nothing_without_it(
+    #[case] exchange: &str,
+    #[values(SOURCES[0], SOURCES[1])] (intake, queue): (&str, &str),
+) {
+    let (bench, amqp) = source(intake, queue).await;
+    let all = rights("source");
+    let write = all.write.replacen(exchange, "nothing", 1);
+    assert_ne!(write, all.write, "the documented pattern does not name the exchange");
+    let user = bench.host.user("source", &Rights { write, ..all.clone() });
+    let worker = start(&bench, &user, &TAKE);
+    let refuses = format!("billing.{exchange}");
+    eventually(&format!("{refuses} refuses a publish"), async || {
+        let log = fs::read_to_string(bench.folder().join("log")).unwrap();
+        log.lines().any(|line| line.contains("ACCESS_REFUSED") && line.contains(&refuses)).then_some(())
+    })
+    .await;
+    drop((worker, user));
+    run(&bench, &bench.host.user("source", &all), &TAKE).expect(0);
+    let ready = (amqp.ready("billing.dead-letter.source-hr").await, amqp.ready(queue).await);
+    assert_eq!(ready, (1, 0));
+    assert!(amqp.ready("billing.processor.mail").await >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publisher_to_a_declared_queue_needs_the_default_exchange_alone() {
+    let (bench, amqp) = source("declare: on", "billing.source.hr").await;
+    let only =
+        Rights { write: r"^amq\.default$".into(), configure: "^$".into(), read: "^$".into(), ..Rights::default() };
+    let publisher = bench.host.user("publisher", &only);
+    let publisher = Amqp::connect(&publisher.amqp()).await;
+    publisher.publish("", "billing.source.hr", BasicProperties::default(), b"{}").await;
+    assert_eq!(amqp.ready("billing.source.hr").await, 3);
+}

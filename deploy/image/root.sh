@@ -13,23 +13,27 @@ mkdir -p "$root"
 # The newest versions of the release, with its security updates.
 download() (
   cd "$scratch"
+  # libgcc-s1 has its copyright in the package gcc-N-base of its version.
+  base=$(apt-cache depends libgcc-s1 | sed -n 's/.*Depends: \(gcc-[0-9]*-base\)$/\1/p')
   # shellcheck disable=SC2086 # A list of names.
-  apt-get -qq -o APT::Sandbox::User=root download $packages
+  apt-get -qq -o APT::Sandbox::User=root download $packages $base
 )
 download 2>/dev/null || { apt-get -qq update && download; }
 
 # As in Google's distroless images, each package has a file of its own in status.d: a package manager needs one database,
 # and scanners read both.
-mkdir -p "$root/var/lib/dpkg/status.d"
+mkdir -p "$root/var/lib/dpkg/status.d" "$root/usr/share/doc"
 for file in "$scratch"/*.deb; do
   package=$(dpkg-deb -f "$file" Package)
   dpkg-deb -x "$file" "$scratch/tree"
   dpkg-deb -f "$file" >"$root/var/lib/dpkg/status.d/$package"
   dpkg-deb --ctrl-tarfile "$file" | tar -xO ./md5sums >"$root/var/lib/dpkg/status.d/$package.md5sums"
-  mkdir -p "$root/usr/share/doc/$package"
-  cp "$scratch/tree/usr/share/doc/$package/copyright" "$root/usr/share/doc/$package/"
 done
 tree=$scratch/tree
+for folder in "$tree/usr/share/doc"/*; do
+  doc=$root/usr/share/doc/${folder##*/}
+  if [ -L "$folder" ]; then cp -a "$folder" "$doc"; else mkdir "$doc" && cp "$folder/copyright" "$doc/"; fi
+done
 
 # The dynamic linker and the libraries, in the folders in which the package has them, and not the tables of iconv.
 find "$tree" -name gconv -prune -exec rm -r {} +

@@ -11,8 +11,10 @@ try_compose() {
   docker compose version >/dev/null 2>&1 || { not_checked "docker-compose.yml: Docker Compose is not installed"; return; }
   local services=(rabbitmq redis apply worker publisher prometheus grafana) account=$scratch/account
   write_account "$account"
-  # shellcheck disable=SC2046 # A list of names.
-  can_be_had $(stack config --images | grep -vx "$image-demo") || services=(rabbitmq redis apply worker publisher prometheus)
+  # shellcheck disable=SC2046 # Lists of names.
+  can_be_had $(stack config --images rabbitmq redis prometheus) || return 0
+  # shellcheck disable=SC2046
+  can_be_had $(stack config --images grafana | grep grafana) || services=("${services[@]:0:6}")
   build demo "$image-demo"
   after+=(take_down)
   stack up --detach --no-build "${services[@]}"

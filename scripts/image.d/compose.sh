@@ -5,7 +5,8 @@ events=${HATCHERY_EVENTS:-3000}
 
 stack() { docker compose --project-name "hatchery-check-$$" --file docker-compose.yml --file "$scratch/account.yml" "$@"; }
 
-take_down() { stack down --volumes --timeout 5 >/dev/null 2>&1; }
+# With the container that publishes the batch, if that still runs.
+take_down() { stack down --volumes --remove-orphans --timeout 5 >/dev/null 2>&1; }
 
 try_compose() {
   docker compose version >/dev/null 2>&1 || { not_checked "docker-compose.yml: Docker Compose is not installed"; return; }
@@ -75,7 +76,7 @@ workers() { stack ps --quiet worker; }
 two_are_ready() { [ "$(docker inspect --format '{{.State.Health.Status}}' $(workers) 2>/dev/null | grep -cx healthy)" = 2 ]; }
 
 count_events() {
-  local account=$1 publishing one old
+  local account=$1 publishing one old=()
   python3 - "$events" >"$account/events.ndjson" <<'PY'
 import json, sys, uuid
 
@@ -88,14 +89,14 @@ PY
     < <(pace "$account/events.ndjson") >"$account/published" 2>"$account/publisher.log" &
   publishing=$!
   sleep 5
-  one=$(workers | head -1)
-  docker kill "$one" >/dev/null
+  mapfile -t old < <(workers)
+  docker kill "${old[0]}" >/dev/null
   echo "killed a worker; $(handled) events are handled"
   stack up --detach --no-build --no-recreate --no-deps worker >/dev/null 2>&1
   wait_for 60 "both workers are ready" two_are_ready
-  for old in $(workers); do
-    docker stop "$old" >/dev/null
-    docker rm "$old" >/dev/null
+  for one in "${old[@]}"; do
+    docker stop "$one" >/dev/null
+    docker rm "$one" >/dev/null
     stack up --detach --no-build --no-recreate --no-deps worker >/dev/null 2>&1
     wait_for 60 "a worker is replaced" two_are_ready
   done

@@ -29,17 +29,10 @@ compose() {
         "${COMPOSE[@]}" -p "$project" -f "$ROOT/docker-compose.yml" "$@"
 }
 
+# images SERVICE: prints the name of its image.
 images() {
-    local line
-    compose config 2>/dev/null | while read -r line; do
-        if [[ $line == image:* ]]; then
-            line=${line#image: }
-            case $line in
-            *rabbitmq*) if [[ $1 == rabbitmq ]]; then say "$line"; fi ;;
-            *) if [[ $1 == redis ]]; then say "$line"; fi ;;
-            esac
-        fi
-    done
+    compose config 2>/dev/null |
+        awk -v service="$1:" '/^  [^ ]/ { name = $1 } name == service && $1 == "image:" { print $2 }'
 }
 
 docker_has_images() {

@@ -12,6 +12,8 @@ const NOT_FOLLOWED: &[(&str, &str, &str)] = &[
     ("README.md", "cargo install", INSTALLS),
     ("README.md", "scripts/demo", "the step `demo` of scripts/test --all"),
     ("docs/afternoon.md", "", "the screens of a run; status::afternoon does the same with the runbook's commands"),
+    ("docs/how-to/container.md", "", "needs Docker or systemd; scripts/image --compose runs the demo"),
+    ("docs/how-to/kubernetes.md", "", "needs a cluster; scripts/image validates the manifests"),
     ("docs/how-to/least-privilege.md", "# topology plan", "topology::permissions works as these users"),
     ("docs/how-to/least-privilege.md", "ACL SETUSER", "register::access works as these users"),
     ("docs/nightly-import.md", "docker compose", INSTALLS),

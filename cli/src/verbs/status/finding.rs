@@ -146,11 +146,24 @@ pub(crate) enum Finding {
     RedisAway {
         /// The cause.
         why: String,
+        /// The number of events that wait for it in queues without a consumer.
+        waiting: u64,
+    },
+    /// Redis answers, and takes no writes: it is a replica, or its memory is full.
+    RedisTakesNoWrites {
+        /// The state, as the log and the metrics name it.
+        state: &'static str,
+        /// The cause.
+        why: String,
+        /// The number of events that wait for it in queues without a consumer.
+        waiting: u64,
     },
     /// The register belongs to another broker.
     RedisTaken {
         /// The other broker.
         by: String,
+        /// The number of events that wait in queues without a consumer.
+        waiting: u64,
     },
     /// Redis has forgotten the events that wait.
     RedisEmptied {
@@ -227,6 +240,7 @@ impl Finding {
             | Self::Overdue { .. }
             | Self::ScheduleLate { .. }
             | Self::RedisAway { .. }
+            | Self::RedisTakesNoWrites { .. }
             | Self::RedisTaken { .. } => Severity::Stuck,
             Self::RedisEmptied { .. }
             | Self::RedisEvicts { .. }
@@ -253,6 +267,7 @@ impl Finding {
             Self::HandlerUnavailable { .. } => "handler-unavailable",
             Self::Overdue { .. } => "overdue",
             Self::RedisAway { .. } => "redis-away",
+            Self::RedisTakesNoWrites { .. } => "redis-takes-no-writes",
             Self::RedisTaken { .. } => "redis-taken",
             Self::RedisEmptied { .. } => "redis-emptied",
             Self::RedisEvicts { .. } => "redis-evicts",

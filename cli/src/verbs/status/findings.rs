@@ -13,9 +13,9 @@ use hatchery::{
 
 use super::{
     finding::{Finding, Letters, Queue, Severity},
-    observation::{Blind, Observation, Redis, Register},
+    observation::{Blind, Observation},
+    redis::{in_redis, stops_workers},
     silence::{patience, silent_for},
-    types::Queues,
     wedged::wedged,
 };
 use crate::{
@@ -35,7 +35,11 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(not_applied);
     findings.extend(in_wedged(desired, seen));
     findings.extend(unrouted(topology, seen));
-    let no_consumer = no_consumer(desired, seen);
+    let alone = without_consumer(desired, seen);
+    // The workers of these types may be there: they do not consume until Redis is back.
+    let (wait_for_redis, alone): (Vec<_>, Vec<_>) =
+        alone.into_iter().partition(|queue| stops_workers(seen) && is_registered(topology, queue));
+    let no_consumer = no_consumer(alone);
     let silent = silent(topology, desired, seen);
     let (stuck, partial): (Vec<_>, Vec<_>) =
         unavailable(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
@@ -46,7 +50,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(stuck);
     findings.extend(overdue);
     findings.extend(schedules_late(topology, seen));
-    findings.extend(redis(topology, seen));
+    findings.extend(in_redis(topology, seen, &wait_for_redis));
     findings.extend(partial);
     findings.extend(blind(seen));
     findings.extend(schedules_not_applied(topology, seen));
@@ -135,7 +139,7 @@ fn unrouted(topology: &Topology, seen: &Observation) -> Option<Finding> {
 
 /// Finds queues that workers consume, with events and without a consumer. They may have left the file: their events wait
 /// all the same.
-fn no_consumer(desired: &Desired, seen: &Observation) -> Option<Finding> {
+fn without_consumer(desired: &Desired, seen: &Observation) -> Vec<Queue> {
     let is_consumed = |queue: &str| {
         names::consumed_source(queue).is_none() && desired.owners().any(|owner| names::is_consumed(owner, queue))
     };
@@ -147,6 +151,16 @@ fn no_consumer(desired: &Desired, seen: &Observation) -> Option<Finding> {
     let alone = queues.filter(|(name, figures)| is_consumed(name) && has_none(figures) && has_no_worker(name));
     let mut queues: Vec<Queue> = alone.filter_map(|(name, figures)| waiting(name, figures)).collect();
     fullest_first(&mut queues);
+    queues
+}
+
+/// Returns whether this is a queue of a type of the file that uses the register.
+fn is_registered(topology: &Topology, queue: &Queue) -> bool {
+    let event_type = names::consumed_type(&queue.queue);
+    event_type.and_then(|name| topology.types.get(name)).is_some_and(|spec| spec.register)
+}
+
+fn no_consumer(queues: Vec<Queue>) -> Option<Finding> {
     let event_type = names::consumed_type(&queues.first()?.queue)?.to_owned();
     Some(Finding::NoConsumer { queues, event_type })
 }
@@ -282,6 +296,9 @@ fn explained<'f>(findings: impl Iterator<Item = &'f Finding>) -> Explained<'f> {
 }
 
 fn overdue(topology: &Topology, seen: &Observation, explained: &Explained<'_>) -> Option<Finding> {
+    if stops_workers(seen) {
+        return None;
+    }
     let names = Names::new(topology.name.clone());
     let mut overdue: Vec<_> = seen
         .overdue
@@ -303,36 +320,10 @@ fn overdue(topology: &Topology, seen: &Observation, explained: &Explained<'_>) -
     })
 }
 
-fn redis(topology: &Topology, seen: &Observation) -> Vec<Finding> {
-    match &seen.redis {
-        Redis::Unused | Redis::NotGiven => Vec::new(),
-        Redis::Away { why } => vec![Finding::RedisAway { why: why.clone() }],
-        Redis::Taken { by } => vec![Finding::RedisTaken { by: by.clone() }],
-        Redis::There(register) => {
-            let evicts = register.evicts.clone().map(|policy| Finding::RedisEvicts { policy });
-            emptied(topology, seen, register).into_iter().chain(evicts).collect()
-        }
-    }
-}
-
-/// Finds that Redis has forgotten everything: no user, no event, while events of registered types are on the broker.
-fn emptied(topology: &Topology, seen: &Observation, register: &Register) -> Option<Finding> {
-    let knows_any = register.counts.values().any(|counts| counts.due + counts.delayed > 0);
-    if register.has_owner || knows_any {
-        return None;
-    }
-    let names = Names::new(topology.name.clone());
-    let registered = topology.types.iter().filter(|(_, spec)| spec.register);
-    let queues = registered.map(|(name, spec)| Queues::of(&names, name, spec));
-    let events =
-        queues.map(|queues| queues.into_names().filter_map(|queue| seen.held([queue.as_str()])).sum::<u64>()).sum();
-    (events > 0).then_some(Finding::RedisEmptied { events })
-}
-
 fn blind(seen: &Observation) -> Option<Finding> {
     seen.blind.iter().find_map(|blind| match blind {
         Blind::Management { why } => Some(Finding::ManagementAway { why: why.clone() }),
-        Blind::Channels | Blind::Rates => None,
+        Blind::Channels | Blind::Rates | Blind::Writes => None,
     })
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::{StreamExt as _, future::join_all, stream};
 use hatchery::{
-    EventInfo, EventType, RegisterError, State, Topology,
+    EventInfo, EventType, RegisterError, State, Topology, Trouble,
     internals::{
         compile::Desired,
         names::Names,
@@ -23,7 +23,7 @@ use jiff::Timestamp;
 
 use super::{
     findings::fullest_letters,
-    observation::{Blind, Observation, OverdueEvent, Reading, Redis, Register},
+    observation::{Blind, Observation, OverdueEvent, Reading, Redis, Refusal, Register},
     silence::{longest_patience, longest_run, patience, silent_for},
     types::{TypeLine, lines},
     wedged::{READINGS, suspects},
@@ -91,7 +91,7 @@ impl<'a> Sources<'a> {
         seen.vhost = self.broker.vhost();
         let earlier = before.len().saturating_sub(READINGS - 1);
         seen.readings = before[earlier..].iter().cloned().chain(seen.readings).collect();
-        seen.redis = self.look_at_redis(&seen).await;
+        seen.redis = self.look_at_redis(&mut seen).await;
         seen.schedules = self.schedules(&seen).await;
         seen.overdue = self.overdue(&seen).await;
         Ok(seen)
@@ -167,19 +167,34 @@ impl<'a> Sources<'a> {
         })
     }
 
-    async fn look_at_redis(&self, seen: &Observation) -> Redis {
+    async fn look_at_redis(&self, seen: &mut Observation) -> Redis {
         let Some(register) = &self.register else { return Redis::Unused };
+        let blind = &mut seen.blind;
         let cluster_name = seen.objects.as_ref().and_then(|objects| objects.cluster_name.clone());
         let register = register.clone().on_broker(move || cluster_name.clone());
         let types: Vec<EventType> = self.registered().cloned().collect();
         let asked = async {
             let (counts, owners) = tokio::try_join!(register.count(&types), register.owners())?;
-            Ok((counts, !owners.is_empty(), register.eviction_policy().await))
+            let (evicts, tried) = tokio::join!(register.eviction_policy(), register.try_write());
+            let refusal = match tried {
+                Ok(()) => None,
+                Err(error) => match error.trouble() {
+                    trouble @ (Trouble::ReadOnly | Trouble::OutOfMemory) => {
+                        Some(Refusal { trouble, why: error.to_string() })
+                    }
+                    // It takes the writes of workers perhaps, whose user may do more.
+                    Trouble::Refusing => {
+                        blind.push(Blind::Writes);
+                        None
+                    }
+                    _ => return Err(error),
+                },
+            };
+            let counts = types.iter().cloned().zip(counts).collect();
+            Ok(Register { counts, evicts, has_owner: !owners.is_empty(), refusal })
         };
         match asked.await {
-            Ok((counts, has_owner, evicts)) => {
-                Redis::There(Register { counts: types.into_iter().zip(counts).collect(), evicts, has_owner })
-            }
+            Ok(register) => Redis::There(register),
             Err(RegisterError::InUse { by, .. }) => Redis::Taken { by },
             // Nobody said that there is a Redis where it would be by default.
             Err(_) if !self.is_given => Redis::NotGiven,

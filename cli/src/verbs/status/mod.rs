@@ -7,6 +7,7 @@ mod finding;
 mod findings;
 mod gather;
 mod observation;
+mod redis;
 mod screen;
 mod silence;
 mod summary;

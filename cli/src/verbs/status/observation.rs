@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hatchery::{
-    EventType,
+    EventType, Trouble,
     internals::{register::index::TypeCounts, schedule::state::State as ScheduleState},
 };
 use jiff::Timestamp;
@@ -77,6 +77,15 @@ pub(super) struct Register {
     pub(super) evicts: Option<String>,
     /// Whether a user of the register is recorded, which an emptied Redis has forgotten.
     pub(super) has_owner: bool,
+    /// Why Redis takes no writes, although it answers.
+    pub(super) refusal: Option<Refusal>,
+}
+
+/// Why Redis takes no writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) trouble: Trouble,
+    pub(super) why: String,
 }
 
 /// An event that should have run long ago.
@@ -97,6 +106,8 @@ pub(super) enum Blind {
     Channels,
     /// The broker keeps no rates.
     Rates,
+    /// The user of Redis may not write.
+    Writes,
 }
 
 impl Observation {

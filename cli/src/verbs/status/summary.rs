@@ -117,6 +117,7 @@ fn unknown(seen: &Observation) -> Vec<String> {
     let blind = seen.blind.iter().filter_map(|blind| match blind {
         Blind::Management { .. } => None,
         Blind::Channels => Some("whether connections of other users acknowledge, and whether their handlers are available: this user needs the tag `monitoring`"),
+        Blind::Writes => Some("whether Redis takes writes: the user of --redis-url (REDIS_URL) may not write"),
         Blind::Rates => Some("rates, and whether consumers acknowledge: management.rates_mode is `none`"),
     });
     let redis = matches!(seen.redis, Redis::NotGiven).then_some("delayed events: set --redis-url (REDIS_URL)");

@@ -79,11 +79,16 @@ impl Finding {
                 };
                 format!("an event of {event_type}{name} was due {ago} and has not run{others}")
             }
-            Self::RedisAway { why } => {
-                format!("Redis does not answer: {why}; workers take no events of types that use it")
+            Self::RedisAway { why, waiting } => {
+                format!("Redis does not answer: {why}; workers take no events of types that use it{}", and_wait(*waiting))
             }
-            Self::RedisTaken { by } => {
-                format!("the register in Redis is in use by the broker {by}: workers of this one are refused")
+            Self::RedisTakesNoWrites { why, waiting, .. } => {
+                let (why, wait) = (why.trim_end_matches('.'), and_wait(*waiting));
+                format!("Redis takes no writes: {why}; workers take no events of types that use it{wait}")
+            }
+            Self::RedisTaken { by, waiting } => {
+                let wait = and_wait(*waiting);
+                format!("the register in Redis is in use by the broker {by}: workers of this one are refused{wait}")
             }
             Self::RedisEmptied { events } => format!(
                 "Redis knows none of the {} on the broker: it was emptied, and what was replaced or cancelled runs again",
@@ -165,6 +170,14 @@ impl Finding {
                 format!("topology events show --type {event_type} {name}")
             }
             Self::RedisAway { .. } => "redis-cli -u \"$REDIS_URL\" ping".to_owned(),
+            Self::RedisTakesNoWrites { state, why, .. } => {
+                let section = match *state {
+                    "out-of-memory" => "memory",
+                    _ if why.contains("MISCONF") => "persistence",
+                    _ => "replication",
+                };
+                format!("redis-cli -u \"$REDIS_URL\" info {section}")
+            }
             Self::RedisEmptied { .. } => "redis-cli -u \"$REDIS_URL\" info keyspace".to_owned(),
             Self::RedisEvicts { .. } => "redis-cli -u \"$REDIS_URL\" config set maxmemory-policy noeviction".to_owned(),
             Self::ManagementAway { .. } => "curl -sS \"$RABBITMQ_MANAGEMENT_URL/api/overview\"".to_owned(),
@@ -248,6 +261,11 @@ fn unconsumed(queues: &[Queue]) -> String {
 
 fn wait(events: u64) -> String {
     format!("{} {}", count(events, "event"), if events == 1 { "waits" } else { "wait" })
+}
+
+/// Returns how many events wait for what the sentence before says.
+fn and_wait(events: u64) -> String {
+    if events == 0 { String::new() } else { format!(", and {}", wait(events)) }
 }
 
 /// Returns a number of seconds in the two largest units.

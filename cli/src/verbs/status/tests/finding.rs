@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hatchery::{
-    EventType,
+    EventType, Trouble,
     internals::{
         register::index::TypeCounts,
         schedule::{definition::Definition, state::State},
@@ -18,7 +18,7 @@ use crate::{
     observed::LiveQueue,
     verbs::status::{
         finding::{Finding, Queue, Severity},
-        observation::{Blind, OverdueEvent, Redis},
+        observation::{Blind, OverdueEvent, Redis, Refusal},
     },
 };
 
@@ -47,6 +47,10 @@ fn overdue(world: &mut World) {
         id: Some("0197c5e2".to_owned()),
         due: "2026-06-01T06:00:00Z".parse().expect("a time"),
     }];
+}
+
+fn refusing(world: &mut World, trouble: Trouble, why: &str) {
+    world.register().refusal = Some(Refusal { trouble, why: why.to_owned() });
 }
 
 fn growing(world: &mut World) {
@@ -147,6 +151,31 @@ fn blocked(world: &mut World) {
     |world: &mut World| world.seen.redis = Redis::Away { why: "Redis at redis://r is away: refused".to_owned() },
     &["Redis does not answer: Redis at redis://r is away: refused; workers take no events of types that use it"]
 )]
+// Its workers wait for Redis. Those of `log` do not use it.
+#[case(
+    |world: &mut World| {
+        world.seen.redis = Redis::Away { why: "Redis at redis://r is away: refused".to_owned() };
+        world.fill("billing.processor.mail", 13);
+        world.fill("billing.processor.log", 2);
+    },
+    &[
+        "2 events wait in billing.processor.log, and it has no consumer",
+        "Redis does not answer: Redis at redis://r is away: refused; workers take no events of types that use it, and 13 \
+         events wait",
+    ]
+)]
+#[case(
+    |world: &mut World| {
+        refusing(world, Trouble::OutOfMemory, "Redis at redis://r is out of memory: OOM command not allowed.");
+        world.register().has_owner = false;
+        overdue(world);
+        world.fill("billing.processor.mail", 1);
+    },
+    &[
+        "Redis takes no writes: Redis at redis://r is out of memory: OOM command not allowed; workers take no events of \
+         types that use it, and 1 event waits",
+    ]
+)]
 #[case(
     |world: &mut World| world.seen.redis = Redis::Taken { by: "old".to_owned() },
     &["the register in Redis is in use by the broker old: workers of this one are refused"]
@@ -184,6 +213,16 @@ fn a_finding_says_what_is_wrong(#[case] change: fn(&mut World), #[case] expected
     change(&mut world);
     let words: Vec<String> = world.findings().iter().map(Finding::words).collect();
     assert_eq!(words, expected);
+}
+
+#[rstest]
+#[case(Trouble::OutOfMemory, "is out of memory: OOM command not allowed", "memory")]
+#[case(Trouble::ReadOnly, "is read-only: READONLY You can't write against a read only replica", "replication")]
+#[case(Trouble::ReadOnly, "is read-only: MISCONF Redis is configured to save RDB snapshots", "persistence")]
+fn redis_is_asked_for_what_keeps_it_from_writing(#[case] trouble: Trouble, #[case] why: &str, #[case] section: &str) {
+    let mut world = World::new();
+    refusing(&mut world, trouble, why);
+    assert_eq!(world.findings()[0].command(), format!("redis-cli -u \"$REDIS_URL\" info {section}"));
 }
 
 #[test]

@@ -68,8 +68,15 @@ pub(super) fn one_of_each() -> Vec<Finding> {
         },
         Finding::RedisAway {
             why: "Redis at redis://redis:6379/0 is away: Connection refused (os error 111)".to_owned(),
+            waiting: 13,
         },
-        Finding::RedisTaken { by: "rabbit-old".to_owned() },
+        Finding::RedisTakesNoWrites {
+            state: "read-only",
+            why: "Redis at redis://redis:6379/0 is read-only: READONLY You can't write against a read only replica."
+                .to_owned(),
+            waiting: 0,
+        },
+        Finding::RedisTaken { by: "rabbit-old".to_owned(), waiting: 0 },
         Finding::RedisEmptied { events: 412 },
         Finding::RedisEvicts { policy: "allkeys-lru".to_owned() },
         Finding::ManagementAway {

@@ -342,9 +342,8 @@ impl RedisRegister {
         // reports a missing password at the first command, a missing permission for scripts at the first script, and that
         // it takes no writes at the first write.
         let within = self.limit.into();
-        let calls = (0..self.keys.shards()).map(|shard| async move {
-            self.call::<u8>(&self.begin(script, shard), shard, within).await.map(drop)
-        });
+        let calls = (0..self.keys.shards())
+            .map(|shard| async move { self.call::<u8>(&self.begin(script, shard), shard, within).await.map(drop) });
         let answers: Vec<_> = stream::iter(calls).buffered(TOGETHER).collect().await;
         answers.into_iter().collect()
     }

@@ -122,6 +122,9 @@ pub(crate) enum Finding {
         workers: u64,
         /// How many workers the types have.
         of: u64,
+        /// The command that shows the events that wait, or the workers.
+        #[serde(skip)]
+        show: String,
     },
     /// An event that should have run long ago.
     Overdue {

@@ -15,8 +15,8 @@ use super::{
     finding::{Finding, Letters, Queue, Severity},
     observation::{Blind, Observation},
     redis::{in_redis, stops_workers},
-    silence::{patience, silent_for},
     wedged::wedged,
+    workers::{silent, unavailable},
 };
 use crate::{
     figures::{Figures, Sample},
@@ -204,72 +204,6 @@ fn sources(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Fi
 fn waiting(name: &str, figures: &Figures) -> Option<Queue> {
     let messages = figures.counts.messages_ready.filter(|ready| *ready > 0)?;
     Some(Queue { queue: name.to_owned(), messages })
-}
-
-/// Finds connections that hold deliveries of this topology and have acknowledged none for too long. A channel that
-/// consumes nothing has asked for each of its deliveries (`basic.get`), and the broker does not say of which queue.
-fn silent(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
-    let owned: Vec<&str> = desired.queues.iter().map(|queue| queue.name.as_str()).collect();
-    let is_held = owned.iter().any(|name| {
-        seen.queue(name).and_then(|figures| figures.counts.messages_unacknowledged).is_some_and(|held| held > 0)
-    });
-    let is_ours = |queues: &[String]| {
-        if queues.is_empty() { is_held } else { queues.iter().any(|queue| owned.contains(&queue.as_str())) }
-    };
-    // A worker of a type that keeps its order holds its deliveries while its handler is unavailable, which is a finding by
-    // itself.
-    let waits = |queue: &String| {
-        seen.consumers
-            .iter()
-            .any(|consumer| consumer.queue == *queue && consumer.unavailable.is_some() && !consumer.waits)
-    };
-    let is_explained = |queues: &[String]| !queues.is_empty() && queues.iter().all(waits);
-    let channels = seen.channels.iter().flatten();
-    let channels = channels.filter(|channel| is_ours(&channel.queues) && !is_explained(&channel.queues));
-    let mut findings: Vec<Finding> = channels
-        .filter_map(|channel| {
-            let silent = silent_for(channel).filter(|silent| *silent > patience(topology, channel))?;
-            Some(Finding::NotAcknowledging {
-                connection: channel.connection.clone(),
-                program: channel.program.clone(),
-                queues: channel.queues.clone(),
-                held: channel.held,
-                silent_seconds: silent.as_secs(),
-            })
-        })
-        .collect();
-    findings.sort_by_key(|finding| match finding {
-        Finding::NotAcknowledging { held, .. } => std::cmp::Reverse(*held),
-        _ => std::cmp::Reverse(0),
-    });
-    findings
-}
-
-/// Returns a finding for each reason for which handlers are unavailable. Of a type that keeps its order only the active worker
-/// counts: the others try nothing.
-fn unavailable(topology: &Topology, seen: &Observation) -> Vec<Finding> {
-    let names = Names::new(topology.name.clone());
-    // By reason: the types, and how many of their workers are concerned.
-    let mut by_reason: BTreeMap<&str, (Vec<String>, u64, u64)> = BTreeMap::new();
-    for event_type in topology.types.keys() {
-        let queue = names.processing(event_type);
-        let workers = || seen.consumers.iter().filter(|consumer| consumer.queue == queue && !consumer.waits);
-        let mut reasons = workers().filter_map(|consumer| consumer.unavailable.as_deref());
-        let Some(why) = reasons.next() else { continue };
-        let (types, away, of) = by_reason.entry(why).or_default();
-        types.push(event_type.to_string());
-        *away += 1 + count(reasons);
-        *of += count(workers());
-    }
-    let finding = |(why, (types, workers, of)): (&str, _)| {
-        let why = why.to_owned();
-        Finding::HandlerUnavailable { why, types, workers, of }
-    };
-    by_reason.into_iter().map(finding).collect()
-}
-
-fn count<T>(all: impl Iterator<Item = T>) -> u64 {
-    u64::try_from(all.count()).unwrap_or(u64::MAX)
 }
 
 /// What explains that the events of a type wait.

@@ -18,6 +18,7 @@ mod unlisted;
 mod watch;
 mod wedged;
 mod words;
+mod workers;
 
 use std::time::Duration;
 

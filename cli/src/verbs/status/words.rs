@@ -60,7 +60,7 @@ impl Finding {
                     count(*held, "delivery")
                 )
             }
-            Self::HandlerUnavailable { why, types, workers, of } => {
+            Self::HandlerUnavailable { why, types, workers, of, .. } => {
                 let handlers = if types.len() == 1 { "the handler" } else { "the handlers" };
                 let is = if types.len() == 1 { "is" } else { "are" };
                 let some = if workers < of { format!(" in {workers} of {of} workers") } else { String::new() };
@@ -80,7 +80,10 @@ impl Finding {
                 format!("an event of {event_type}{name} was due {ago} and has not run{others}")
             }
             Self::RedisAway { why, waiting } => {
-                format!("Redis does not answer: {why}; workers take no events of types that use it{}", and_wait(*waiting))
+                format!(
+                    "Redis does not answer: {why}; workers take no events of types that use it{}",
+                    and_wait(*waiting)
+                )
             }
             Self::RedisTakesNoWrites { why, waiting, .. } => {
                 let (why, wait) = (why.trim_end_matches('.'), and_wait(*waiting));
@@ -158,9 +161,7 @@ impl Finding {
             Self::NotAcknowledging { .. } => {
                 "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID idle".to_owned()
             }
-            Self::HandlerUnavailable { types, .. } => {
-                format!("topology events list --type {} --due-before now", types.first().map_or("TYPE", String::as_str))
-            }
+            Self::HandlerUnavailable { show, .. } => show.clone(),
             Self::Overdue { event_type, reference, id, .. } => {
                 let name = match (reference, id) {
                     (Some(reference), _) => format!("--reference {}", quoted(reference)),
@@ -276,7 +277,7 @@ fn in_words(seconds: u64) -> String {
 }
 
 /// Quotes a word for a shell, if it needs that.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let word = plain(word);
     let is_simple = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
     if !word.is_empty() && word.chars().all(is_simple) {

@@ -226,6 +226,22 @@ fn redis_is_asked_for_what_keeps_it_from_writing(#[case] trouble: Trouble, #[cas
 }
 
 #[test]
+fn a_handler_of_a_type_without_the_register_has_a_command_that_works() {
+    let mut world = World::new();
+    let away = |queue: &str| Consumer {
+        queue: queue.to_owned(),
+        unavailable: Some("refused".to_owned()),
+        ..Consumer::default()
+    };
+    world.seen.consumers = vec![away("billing.processor.log")];
+    let command = world.findings()[0].command();
+    assert_eq!(command, "rabbitmqctl list_consumers -p / queue_name channel_pid arguments");
+    // `topology events list` has the events of one of the types.
+    world.seen.consumers.push(away("billing.processor.mail"));
+    assert_eq!(world.findings()[0].command(), "topology events list --type mail --due-before now");
+}
+
+#[test]
 fn a_count_that_is_not_known_is_no_finding() {
     let mut world = World::new();
     for figures in world.seen.readings[0].queues.values_mut() {

@@ -52,6 +52,7 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             types: vec!["hr-import".to_owned(), "mail".to_owned()],
             workers: 6,
             of: 6,
+            show: "topology events list --type hr-import --due-before now".to_owned(),
         },
         Finding::Overdue {
             event_type: "hr-import".to_owned(),

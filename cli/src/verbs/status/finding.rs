@@ -112,6 +112,23 @@ pub(crate) enum Finding {
         /// For how long it has acknowledged none, in seconds.
         silent_seconds: u64,
     },
+    /// A type that keeps its order, and whose worker acknowledges nothing: it tries its oldest event again and again, or is
+    /// frozen.
+    Blocked {
+        /// The types.
+        types: Vec<String>,
+        /// The name of the worker's connection: the addresses of both ends.
+        connection: String,
+        /// The name that the program gave its connection.
+        program: Option<String>,
+        /// The number of deliveries that it holds.
+        held: u64,
+        /// For how long it has acknowledged none, in seconds.
+        silent_seconds: u64,
+        /// The command that shows the events that wait, or the workers.
+        #[serde(skip)]
+        show: String,
+    },
     /// The service or the program that handlers need is away.
     HandlerUnavailable {
         /// The cause, as a worker says it.
@@ -239,6 +256,7 @@ impl Finding {
             | Self::SourceNoConsumer { .. }
             | Self::SourceMissing { .. }
             | Self::NotAcknowledging { .. }
+            | Self::Blocked { .. }
             | Self::HandlerUnavailable { .. }
             | Self::Overdue { .. }
             | Self::ScheduleLate { .. }
@@ -267,6 +285,7 @@ impl Finding {
             Self::SourceNoConsumer { .. } => "source-without-a-consumer",
             Self::SourceMissing { .. } => "source-without-a-queue",
             Self::NotAcknowledging { .. } => "not-acknowledging",
+            Self::Blocked { .. } => "blocked",
             Self::HandlerUnavailable { .. } => "handler-unavailable",
             Self::Overdue { .. } => "overdue",
             Self::RedisAway { .. } => "redis-away",

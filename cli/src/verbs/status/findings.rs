@@ -222,7 +222,9 @@ fn explained<'f>(findings: impl Iterator<Item = &'f Finding>) -> Explained<'f> {
                 explained.queues.extend(queues.iter().map(|queue| queue.queue.as_str()));
             }
             Finding::NotAcknowledging { queues, .. } => explained.queues.extend(queues.iter().map(String::as_str)),
-            Finding::HandlerUnavailable { types, .. } => explained.types.extend(types.iter().map(String::as_str)),
+            Finding::HandlerUnavailable { types, .. } | Finding::Blocked { types, .. } => {
+                explained.types.extend(types.iter().map(String::as_str))
+            }
             _ => {}
         }
     }

@@ -60,6 +60,16 @@ impl Finding {
                     count(*held, "delivery")
                 )
             }
+            Self::Blocked { types, connection, program, held, silent_seconds, .. } => {
+                let s = if types.len() == 1 { "s" } else { "" };
+                let (types, silent) = (first(types), in_words(*silent_seconds));
+                let worker = program.as_ref().unwrap_or(connection);
+                format!(
+                    "{types} block{s} at the oldest event: its worker ({worker}) has acknowledged none of {} for {silent}; the \
+                     event fails again and again, or the worker is frozen, and the worker's log says which",
+                    count(*held, "delivery")
+                )
+            }
             Self::HandlerUnavailable { why, types, workers, of, .. } => {
                 let handlers = if types.len() == 1 { "the handler" } else { "the handlers" };
                 let is = if types.len() == 1 { "is" } else { "are" };
@@ -161,7 +171,7 @@ impl Finding {
             Self::NotAcknowledging { .. } => {
                 "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID idle".to_owned()
             }
-            Self::HandlerUnavailable { show, .. } => show.clone(),
+            Self::HandlerUnavailable { show, .. } | Self::Blocked { show, .. } => show.clone(),
             Self::Overdue { event_type, reference, id, .. } => {
                 let name = match (reference, id) {
                     (Some(reference), _) => format!("--reference {}", quoted(reference)),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hatchery::{
     EventType, Topology,
-    internals::{compile::Desired, names::Names},
+    internals::{compile::Desired, names::Names, spec::OnFailure},
 };
 
 use super::{
@@ -13,6 +13,7 @@ use super::{
     silence::{patience, silent_for},
     words::quoted,
 };
+use crate::figures::Channel;
 
 /// Finds connections that hold deliveries of this topology and have acknowledged none for too long. A channel that
 /// consumes nothing has asked for each of its deliveries (`basic.get`), and the broker does not say of which queue.
@@ -37,6 +38,16 @@ pub(super) fn silent(topology: &Topology, desired: &Desired, seen: &Observation)
     let mut findings: Vec<Finding> = channels
         .filter_map(|channel| {
             let silent = silent_for(channel).filter(|silent| *silent > patience(topology, channel))?;
+            if let Some(types) = blocking(topology, channel) {
+                return Some(Finding::Blocked {
+                    types: types.iter().map(ToString::to_string).collect(),
+                    connection: channel.connection.clone(),
+                    program: channel.program.clone(),
+                    held: channel.held,
+                    silent_seconds: silent.as_secs(),
+                    show: show(topology, &seen.vhost, &types),
+                });
+            }
             Some(Finding::NotAcknowledging {
                 connection: channel.connection.clone(),
                 program: channel.program.clone(),
@@ -47,7 +58,7 @@ pub(super) fn silent(topology: &Topology, desired: &Desired, seen: &Observation)
         })
         .collect();
     findings.sort_by_key(|finding| match finding {
-        Finding::NotAcknowledging { held, .. } => std::cmp::Reverse(*held),
+        Finding::NotAcknowledging { held, .. } | Finding::Blocked { held, .. } => std::cmp::Reverse(*held),
         _ => std::cmp::Reverse(0),
     });
     findings
@@ -79,6 +90,16 @@ pub(super) fn unavailable(topology: &Topology, seen: &Observation) -> Vec<Findin
 
 fn count<T>(all: impl Iterator<Item = T>) -> u64 {
     u64::try_from(all.count()).unwrap_or(u64::MAX)
+}
+
+/// Returns the types that a channel consumes, if each of them keeps its order. A worker of such a type holds its deliveries
+/// while it tries the oldest event again and again.
+fn blocking<'t>(topology: &'t Topology, channel: &Channel) -> Option<Vec<&'t EventType>> {
+    let names = Names::new(topology.name.clone());
+    let ordered = topology.types.iter().filter(|(_, spec)| spec.on_failure == OnFailure::Block);
+    let queues: BTreeMap<String, &EventType> = ordered.map(|(name, _)| (names.processing(name), name)).collect();
+    let types: Option<Vec<_>> = channel.queues.iter().map(|queue| queues.get(queue).copied()).collect();
+    types.filter(|types| !types.is_empty())
 }
 
 /// Returns the command that shows the events of one of these types, or else what the workers say: without the register the

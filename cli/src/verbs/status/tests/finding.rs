@@ -241,6 +241,21 @@ fn a_handler_of_a_type_without_the_register_has_a_command_that_works() {
     assert_eq!(world.findings()[0].command(), "topology events list --type mail --due-before now");
 }
 
+#[rstest]
+#[case("", "topology events list --type mail --due-before now")]
+#[case(", register: off", "rabbitmqctl list_consumers -p / queue_name channel_pid arguments")]
+fn a_type_that_keeps_its_order_blocks_at_its_oldest_event(#[case] settings: &str, #[case] command: &str) {
+    let file = format!("version: 1\nname: billing\ntypes: {{ mail: {{ on-failure: block{settings} }} }}\n");
+    let mut world = World::of(&file);
+    world.seen.channels = Some(vec![holder(&["billing.processor.mail"], 10, 90)]);
+    overdue(&mut world);
+    let findings = world.findings();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    let expected = "mail blocks at the oldest event: its worker (reports @ worker-7) has acknowledged none of 10 deliveries for \
+                    1m 30s; the event fails again and again, or the worker is frozen, and the worker's log says which";
+    assert_eq!((findings[0].words().as_str(), findings[0].command().as_str()), (expected, command));
+}
+
 #[test]
 fn a_count_that_is_not_known_is_no_finding() {
     let mut world = World::new();

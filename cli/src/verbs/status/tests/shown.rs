@@ -47,6 +47,14 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             held: 200,
             silent_seconds: 260,
         },
+        Finding::Blocked {
+            types: vec!["mail".to_owned()],
+            connection: "10.0.0.7:45120 -> 10.0.0.2:5672".to_owned(),
+            program: Some("topology work mail @ worker-7".to_owned()),
+            held: 10,
+            silent_seconds: 20,
+            show: "topology events list --type mail --due-before now".to_owned(),
+        },
         Finding::HandlerUnavailable {
             why: "error trying to connect: Connection refused (os error 111)".to_owned(),
             types: vec!["hr-import".to_owned(), "mail".to_owned()],

@@ -44,6 +44,18 @@ pub(crate) struct Letters {
     pub(super) within_seconds: Option<u64>,
 }
 
+/// What to do about a stranger's policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cure {
+    /// The policy goes.
+    Clear,
+    /// Its limit is raised by this command first. A timer that it has wedged learns that its target has room when the target
+    /// falls below its limit, and not when the limit goes.
+    Raise(String),
+    /// Its limit is raised, and timers are wedged still: it stays until they are not.
+    Wait,
+}
+
 /// Something that is wrong. The variants are in the order in which they are shown: the worst first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -60,6 +72,9 @@ pub(crate) enum Finding {
         shadowing: Shadowing,
         /// The virtual host of the policy.
         vhost: String,
+        /// What to do about it.
+        #[serde(skip)]
+        cure: Cure,
     },
     /// The topology was never applied here: the exchange that publishers publish to does not exist.
     NotApplied {

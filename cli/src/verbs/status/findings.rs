@@ -15,12 +15,12 @@ use super::{
     finding::{Finding, Letters, Queue, Severity},
     observation::{Blind, Observation},
     redis::{in_redis, stops_workers},
+    shadows::shadows,
     wedged::wedged,
     workers::{silent, unavailable},
 };
 use crate::{
     figures::{Figures, Sample},
-    observed::Observed,
     plan::{Action, plan, shadowing},
     verbs::events::relative,
 };
@@ -29,7 +29,7 @@ use crate::{
 pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(alarms(seen));
-    findings.extend(seen.objects.iter().flat_map(|objects| shadows(desired, objects, &seen.vhost)));
+    findings.extend(shadows(desired, seen));
     let not_applied = not_applied(topology, seen);
     let is_applied = not_applied.is_none();
     findings.extend(not_applied);
@@ -109,11 +109,6 @@ fn armed<'a>(
 fn alarms(seen: &Observation) -> Option<Finding> {
     let alarms = seen.alarms.clone().filter(|alarms| !alarms.is_empty())?;
     Some(Finding::BrokerAlarm { alarms })
-}
-
-fn shadows(desired: &Desired, objects: &Observed, vhost: &str) -> impl Iterator<Item = Finding> {
-    let vhost = vhost.to_owned();
-    shadowing(desired, objects).into_iter().map(move |shadowing| Finding::Shadowed { shadowing, vhost: vhost.clone() })
 }
 
 fn not_applied(topology: &Topology, seen: &Observation) -> Option<Finding> {

@@ -9,6 +9,7 @@ mod gather;
 mod observation;
 mod redis;
 mod screen;
+mod shadows;
 mod silence;
 mod summary;
 #[cfg(test)]

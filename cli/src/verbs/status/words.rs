@@ -3,7 +3,7 @@
 use hatchery::internals::words::plain;
 use jiff::Timestamp;
 
-use super::finding::{Finding, Letters, Queue};
+use super::finding::{Cure, Finding, Letters, Queue};
 use crate::{plan::Shadowing, verbs::events::relative};
 
 impl Finding {
@@ -24,14 +24,19 @@ impl Finding {
                     alarms.iter().map(|alarm| format!("{} alarm on {}", alarm.resource, alarm.node)).collect();
                 format!("RabbitMQ blocks all publishers: {}", alarms.join(", "))
             }
-            Self::Shadowed { shadowing: Shadowing { policy, operator, keys, queues }, .. } => {
+            Self::Shadowed { shadowing: Shadowing { policy, operator, keys, queues }, cure, .. } => {
                 let kind = if *operator { "operator policy" } else { "policy" };
                 let (keys, harm) = if keys.is_empty() {
                     (String::new(), "the topology's own policy does not apply")
                 } else {
                     (format!(" ({})", keys.join(", ")), "events may be lost or stuck")
                 };
-                format!("{kind} {policy}{keys} shadows {}: {harm}", first(queues))
+                let until = match cure {
+                    Cure::Clear => "",
+                    Cure::Raise(_) => "; raise its limit, and clear it once nothing is wedged",
+                    Cure::Wait => "; its limit is raised, so clear it once nothing is wedged",
+                };
+                format!("{kind} {policy}{keys} shadows {}: {harm}{until}", first(queues))
             }
             Self::NotApplied { exchange } => {
                 format!("the topology was never applied here: there is no exchange {exchange}")
@@ -153,7 +158,9 @@ impl Finding {
     pub(super) fn command(&self) -> String {
         match self {
             Self::BrokerAlarm { .. } => "rabbitmq-diagnostics alarms".to_owned(),
-            Self::Shadowed { shadowing: Shadowing { policy, operator, .. }, vhost } => {
+            Self::Shadowed { cure: Cure::Raise(command), .. } => command.clone(),
+            Self::Shadowed { cure: Cure::Wait, .. } => "topology status --watch".to_owned(),
+            Self::Shadowed { shadowing: Shadowing { policy, operator, .. }, vhost, cure: Cure::Clear } => {
                 let what = if *operator { "clear_operator_policy" } else { "clear_policy" };
                 format!("rabbitmqctl {what} -p {} {}", quoted(vhost), quoted(policy))
             }

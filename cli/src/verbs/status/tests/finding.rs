@@ -257,6 +257,34 @@ fn a_type_that_keeps_its_order_blocks_at_its_oldest_event(#[case] settings: &str
 }
 
 #[test]
+fn a_policy_that_wedges_timers_is_cleared_last() {
+    let limited = |limit: u64| {
+        let mut world = World::new();
+        world.policy("short", "^billing\\.processor\\.", "overflow");
+        let policy = world.objects().policies.last_mut().expect("a policy");
+        policy.priority = 200;
+        policy.definition =
+            [("max-length".to_owned(), limit.into()), ("overflow".to_owned(), "reject-publish".into())].into();
+        world.policy("ha", "^billing\\.hatchery", "message-ttl");
+        world
+    };
+    let commands = |world: &World| world.findings().iter().map(Finding::command).collect::<Vec<_>>();
+    let clear = |policy: &str| format!("rabbitmqctl clear_policy -p / {policy}");
+    assert_eq!(commands(&limited(3)), [clear("ha"), clear("short")]);
+
+    let mut world = limited(3);
+    wedged(&mut world);
+    let raise = "rabbitmqctl set_policy -p / --priority 200 --apply-to queues short '^billing\\.processor\\.' \
+                 '{\"max-length\":1000000,\"overflow\":\"reject-publish\"}'";
+    assert_eq!(commands(&world), [raise, &clear("ha"), "topology plan"]);
+
+    // Raised, and the timer has not noticed yet.
+    let mut world = limited(1_000_000);
+    wedged(&mut world);
+    assert_eq!(commands(&world), ["topology status --watch", &clear("ha"), "topology plan"]);
+}
+
+#[test]
 fn a_count_that_is_not_known_is_no_finding() {
     let mut world = World::new();
     for figures in world.seen.readings[0].queues.values_mut() {

@@ -11,7 +11,7 @@ use crate::{
     figures::Alarm,
     plan::Shadowing,
     verbs::status::{
-        finding::{Finding, Letters, Queue},
+        finding::{Cure, Finding, Letters, Queue},
         summary::{Found, Summary},
     },
 };
@@ -33,6 +33,7 @@ pub(super) fn one_of_each() -> Vec<Finding> {
                 queues: vec!["billing.hatchery.5m".to_owned(), "billing.hatchery.1h".to_owned()],
             },
             vhost: "/".to_owned(),
+            cure: Cure::Clear,
         },
         Finding::NotApplied { exchange: "billing.scheduler".to_owned() },
         Finding::Wedged { queues: vec![queue("billing.hatchery.5m", 41)] },

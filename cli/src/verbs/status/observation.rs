@@ -122,6 +122,14 @@ impl Observation {
         self.queues().get(name)
     }
 
+    /// Returns whether a queue of the file exists, as far as is known.
+    pub(super) fn exists(&self, name: &str) -> bool {
+        match &self.objects {
+            Some(objects) => objects.queues.iter().any(|queue| queue.name == name),
+            None => !self.missing.iter().any(|missing| missing == name),
+        }
+    }
+
     /// Returns how many messages these queues hold together. `None` if that of any of them is not known.
     pub(super) fn held<'n>(&self, queues: impl IntoIterator<Item = &'n str>) -> Option<u64> {
         queues.into_iter().map(|name| self.queue(name)?.held()).sum()

@@ -231,7 +231,7 @@ impl Letters {
 const SHOWN: usize = 3;
 
 /// Returns the first names, and how many more there are.
-fn first(names: &[String]) -> String {
+pub(super) fn first(names: &[String]) -> String {
     and_more(&names[..names.len().min(SHOWN)], names.len())
 }
 

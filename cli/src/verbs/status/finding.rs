@@ -81,6 +81,29 @@ pub(crate) enum Finding {
         /// The missing exchange.
         exchange: String,
     },
+    /// Redis does not answer, or refuses.
+    RedisAway {
+        /// The cause.
+        why: String,
+        /// The number of events that wait for it in queues without a consumer.
+        waiting: u64,
+    },
+    /// Redis answers, and takes no writes: it is a replica, or its memory is full.
+    RedisTakesNoWrites {
+        /// The state, as the log and the metrics name it.
+        state: &'static str,
+        /// The cause.
+        why: String,
+        /// The number of events that wait for it in queues without a consumer.
+        waiting: u64,
+    },
+    /// The register belongs to another broker.
+    RedisTaken {
+        /// The other broker.
+        by: String,
+        /// The number of events that wait in queues without a consumer.
+        waiting: u64,
+    },
     /// Events that are due cannot leave their timer.
     Wedged {
         /// The timers, and how many events each of them cannot deliver.
@@ -99,6 +122,8 @@ pub(crate) enum Finding {
         /// The type of the first queue.
         #[serde(rename = "type")]
         event_type: String,
+        /// The types of all these queues, that with the most events first.
+        types: Vec<String>,
     },
     /// Queues of sources with messages and no consumer.
     SourceNoConsumer {
@@ -176,29 +201,6 @@ pub(crate) enum Finding {
         ago: String,
         /// How many types have such events.
         types: usize,
-    },
-    /// Redis does not answer, or refuses.
-    RedisAway {
-        /// The cause.
-        why: String,
-        /// The number of events that wait for it in queues without a consumer.
-        waiting: u64,
-    },
-    /// Redis answers, and takes no writes: it is a replica, or its memory is full.
-    RedisTakesNoWrites {
-        /// The state, as the log and the metrics name it.
-        state: &'static str,
-        /// The cause.
-        why: String,
-        /// The number of events that wait for it in queues without a consumer.
-        waiting: u64,
-    },
-    /// The register belongs to another broker.
-    RedisTaken {
-        /// The other broker.
-        by: String,
-        /// The number of events that wait in queues without a consumer.
-        waiting: u64,
     },
     /// Redis has forgotten the events that wait.
     RedisEmptied {

@@ -27,18 +27,23 @@ use crate::{
 
 /// Returns what is wrong, the worst first.
 pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
+    let alone = without_consumer(desired, seen);
+    // The workers of these types may be there: they do not consume until Redis is back.
+    let (wait_for_redis, alone): (Vec<_>, Vec<_>) =
+        alone.into_iter().partition(|queue| stops_workers(seen) && is_registered(topology, queue));
+    let (redis_stops, of_redis): (Vec<_>, Vec<_>) = in_redis(topology, seen, &wait_for_redis)
+        .into_iter()
+        .partition(|finding| finding.severity() == Severity::Stuck);
     let mut findings = Vec::new();
     findings.extend(alarms(seen));
     findings.extend(shadows(desired, seen));
     let not_applied = not_applied(topology, seen);
     let is_applied = not_applied.is_none();
     findings.extend(not_applied);
+    // A state of Redis that stops workers stops most types.
+    findings.extend(redis_stops);
     findings.extend(in_wedged(desired, seen));
     findings.extend(unrouted(topology, seen));
-    let alone = without_consumer(desired, seen);
-    // The workers of these types may be there: they do not consume until Redis is back.
-    let (wait_for_redis, alone): (Vec<_>, Vec<_>) =
-        alone.into_iter().partition(|queue| stops_workers(seen) && is_registered(topology, queue));
     let no_consumer = no_consumer(alone);
     let silent = silent(topology, desired, seen);
     let (stuck, partial): (Vec<_>, Vec<_>) =
@@ -50,7 +55,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(stuck);
     findings.extend(overdue);
     findings.extend(schedules_late(topology, seen));
-    findings.extend(in_redis(topology, seen, &wait_for_redis));
+    findings.extend(of_redis);
     findings.extend(partial);
     findings.extend(blind(seen));
     findings.extend(schedules_not_applied(topology, seen));
@@ -157,7 +162,13 @@ fn is_registered(topology: &Topology, queue: &Queue) -> bool {
 
 fn no_consumer(queues: Vec<Queue>) -> Option<Finding> {
     let event_type = names::consumed_type(&queues.first()?.queue)?.to_owned();
-    Some(Finding::NoConsumer { queues, event_type })
+    let mut types: Vec<String> = Vec::new();
+    for name in queues.iter().filter_map(|queue| names::consumed_type(&queue.queue)) {
+        if !types.iter().any(|known| known == name) {
+            types.push(name.to_owned());
+        }
+    }
+    Some(Finding::NoConsumer { queues, event_type, types })
 }
 
 /// Finds queues of sources with messages and without a consumer, and queues of others that are not there. A declared queue

@@ -170,7 +170,7 @@ impl Finding {
             }
             Self::Wedged { .. } | Self::RedisTaken { .. } | Self::Drift { .. } => "topology plan".to_owned(),
             Self::Unrouted { .. } => "topology dead-letter list --unrouted".to_owned(),
-            Self::NoConsumer { event_type, .. } => format!("topology work --type {event_type} --exec COMMAND"),
+            Self::NoConsumer { types, .. } => format!("topology work --type {} --exec COMMAND", types.join(",")),
             Self::SourceNoConsumer { source, .. } => format!("topology work --source {source}"),
             Self::SourceMissing { queues, .. } => {
                 format!("rabbitmqctl list_queues name | grep -F {}", quoted(queues.first().map_or("", String::as_str)))

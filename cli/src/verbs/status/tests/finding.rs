@@ -159,9 +159,9 @@ fn blocked(world: &mut World) {
         world.fill("billing.processor.log", 2);
     },
     &[
-        "2 events wait in billing.processor.log, and it has no consumer",
         "Redis does not answer: Redis at redis://r is away: refused; workers take no events of types that use it, and 13 \
          events wait",
+        "2 events wait in billing.processor.log, and it has no consumer",
     ]
 )]
 #[case(
@@ -282,6 +282,16 @@ fn a_policy_that_wedges_timers_is_cleared_last() {
     let mut world = limited(1_000_000);
     wedged(&mut world);
     assert_eq!(commands(&world), ["topology status --watch", &clear("ha"), "topology plan"]);
+}
+
+#[test]
+fn the_command_for_queues_without_a_consumer_is_for_all_their_types() {
+    let mut world = World::new();
+    world.fill("billing.processor.log", 2);
+    world.fill("billing.aside.log", 1);
+    world.fill("billing.processor.mail", 11);
+    let findings = world.findings();
+    assert_eq!(findings[0].command(), "topology work --type mail,log --exec COMMAND", "{findings:?}");
 }
 
 #[test]

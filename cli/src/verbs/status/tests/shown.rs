@@ -36,9 +36,24 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             cure: Cure::Clear,
         },
         Finding::NotApplied { exchange: "billing.scheduler".to_owned() },
+        Finding::RedisAway {
+            why: "Redis at redis://redis:6379/0 is away: Connection refused (os error 111)".to_owned(),
+            waiting: 13,
+        },
+        Finding::RedisTakesNoWrites {
+            state: "read-only",
+            why: "Redis at redis://redis:6379/0 is read-only: READONLY You can't write against a read only replica."
+                .to_owned(),
+            waiting: 0,
+        },
+        Finding::RedisTaken { by: "rabbit-old".to_owned(), waiting: 0 },
         Finding::Wedged { queues: vec![queue("billing.hatchery.5m", 41)] },
         Finding::Unrouted { queue: queue("billing.unrouted", 500) },
-        Finding::NoConsumer { queues: vec![queue("billing.processor.mail", 412)], event_type: "mail".to_owned() },
+        Finding::NoConsumer {
+            queues: vec![queue("billing.processor.mail", 412)],
+            event_type: "mail".to_owned(),
+            types: vec!["mail".to_owned()],
+        },
         Finding::SourceNoConsumer { queues: vec![queue("billing.source.hr", 9)], source: "hr".to_owned() },
         Finding::SourceMissing { queues: vec!["hr-changes".to_owned()], source: "theirs".to_owned() },
         Finding::NotAcknowledging {
@@ -76,17 +91,6 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             due: Timestamp::UNIX_EPOCH,
             ago: "10m ago".to_owned(),
         },
-        Finding::RedisAway {
-            why: "Redis at redis://redis:6379/0 is away: Connection refused (os error 111)".to_owned(),
-            waiting: 13,
-        },
-        Finding::RedisTakesNoWrites {
-            state: "read-only",
-            why: "Redis at redis://redis:6379/0 is read-only: READONLY You can't write against a read only replica."
-                .to_owned(),
-            waiting: 0,
-        },
-        Finding::RedisTaken { by: "rabbit-old".to_owned(), waiting: 0 },
         Finding::RedisEmptied { events: 412 },
         Finding::RedisEvicts { policy: "allkeys-lru".to_owned() },
         Finding::ManagementAway {

@@ -40,11 +40,18 @@ async fn an_event_whose_message_is_gone_is_overdue() {
         terms: spec.terms(&declared.topology.redis),
     };
     register(&declared).record(&[record("new", 0), record("old", 2)]).await.unwrap();
-    let (code, answer) = seen(&Place::new(&declared)).await;
+    let place = Place::new(&declared);
+    let (code, answer) = seen(&place).await;
     assert_eq!((code, kinds(&answer)), (Some(4), BTreeSet::from(["overdue"])), "{answer:#}");
     let overdue = finding(&answer, "overdue");
     assert_eq!((&overdue["id"], &overdue["types"]), (&"old".into(), &1.into()), "{overdue:#}");
-    assert_eq!(overdue["command"], "topology events show --type mail --id old");
+    assert_eq!((&overdue["events"], &overdue["may_be_more"]), (&1.into(), &false.into()), "{overdue:#}");
+    let command = overdue["command"].as_str().unwrap();
+    assert_eq!(command, "topology events run-now --type mail --due-before '1m ago'");
+    // It finds the event, and shows it before it changes anything.
+    let arguments = ["events", "run-now", "--type", "mail", "--due-before", "1m ago"];
+    let shown = place.run(&mut place.command(&arguments)).await.expect(0).stdout;
+    assert!(shown.contains("old"), "{shown}");
 }
 
 #[rstest]

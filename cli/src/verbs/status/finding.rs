@@ -183,7 +183,7 @@ pub(crate) enum Finding {
         #[serde(skip)]
         show: String,
     },
-    /// An event that should have run long ago.
+    /// Events that should have run long ago. The type, reference, id and time are those of the first one.
     Overdue {
         /// The type of the event.
         #[serde(rename = "type")]
@@ -199,8 +199,15 @@ pub(crate) enum Finding {
         /// For how long it is due, in words.
         #[serde(skip)]
         ago: String,
+        /// How many such events there are, at least.
+        events: usize,
+        /// Whether there may be more of them.
+        may_be_more: bool,
         /// How many types have such events.
         types: usize,
+        /// Those types.
+        #[serde(skip)]
+        names: Vec<String>,
     },
     /// Redis has forgotten the events that wait.
     RedisEmptied {

@@ -258,7 +258,10 @@ fn overdue(topology: &Topology, seen: &Observation, explained: &Explained<'_>) -
         id: first.id.clone(),
         due: first.due,
         ago: relative(seen.at, first.due, 2),
+        events: overdue.iter().map(|event| event.events).sum(),
+        may_be_more: overdue.iter().any(|event| event.may_be_more),
         types: overdue.len(),
+        names: overdue.iter().map(|event| event.event_type.to_string()).collect(),
     })
 }
 

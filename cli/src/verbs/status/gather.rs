@@ -311,16 +311,20 @@ fn usual_wait(topology: &Topology, name: &EventType, line: Option<&TypeLine>) ->
     LEAST + longest_run(spec) + window + before.min(Duration::from_hours(24))
 }
 
-/// Returns the first event of a type that was due before this time and waits for a worker.
+/// Returns the first event of a type that was due before this time and waits for a worker, and how many there are.
 async fn oldest_waiting(register: &RedisRegister, name: &EventType, before: Timestamp) -> Option<OverdueEvent> {
     let due_before = Some(before);
     let find =
         Find { event_type: name.clone(), due_from: None, due_before, uncontested_of: None, after: None, limit: OLDEST };
     let found = register.find(&find).await.ok()?;
     let subject = Subject { event_type: name.clone(), reference: None, id: String::new() };
-    let mut events = found.events.into_iter().map(|shown| EventInfo::of(&subject, shown));
-    let event = events.find(|event| matches!(event.state, State::Waiting | State::Retry))?;
+    let may_be_more = found.events.len() >= OLDEST;
+    let events = found.events.into_iter().map(|shown| EventInfo::of(&subject, shown));
+    let mut waiting = events.filter(|event| matches!(event.state, State::Waiting | State::Retry));
+    let event = waiting.next()?;
     Some(OverdueEvent {
+        events: 1 + waiting.count(),
+        may_be_more,
         event_type: event.event_type,
         reference: event.reference.as_ref().map(ToString::to_string),
         id: event.id,

@@ -88,13 +88,17 @@ pub(super) struct Refusal {
     pub(super) why: String,
 }
 
-/// An event that should have run long ago.
+/// The first event of a type that should have run long ago, and how many there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OverdueEvent {
     pub(super) event_type: EventType,
     pub(super) reference: Option<String>,
     pub(super) id: Option<String>,
     pub(super) due: Timestamp,
+    /// The number of such events of the type.
+    pub(super) events: usize,
+    /// Whether there may be more of them: not all were looked at.
+    pub(super) may_be_more: bool,
 }
 
 /// Why figures are not known.

@@ -81,18 +81,21 @@ impl Finding {
                 let some = if workers < of { format!(" in {workers} of {of} workers") } else { String::new() };
                 format!("{handlers} of {} {is} unavailable{some}: {why}", first(types))
             }
-            Self::Overdue { event_type, reference, id, ago, types, .. } => {
-                let name = match (reference, id) {
-                    (Some(reference), _) => format!(" ({reference})"),
-                    (None, Some(id)) => format!(" ({id})"),
-                    (None, None) => String::new(),
-                };
+            Self::Overdue { event_type, reference, id, ago, events, may_be_more, types, .. } => {
+                let name = reference.as_ref().or(id.as_ref()).map(|name| format!(" ({name})")).unwrap_or_default();
+                let least = if *may_be_more { "at least " } else { "" };
                 let others = match types - 1 {
                     0 => String::new(),
-                    1 => "; so were events of 1 more type".to_owned(),
-                    more => format!("; so were events of {more} more types"),
+                    1 => " and 1 more type".to_owned(),
+                    more => format!(" and {more} more types"),
                 };
-                format!("an event of {event_type}{name} was due {ago} and has not run{others}")
+                match events {
+                    1 => format!("an event of {event_type}{name} was due {ago} and has not run"),
+                    _ => format!(
+                        "{least}{events} events of {event_type}{others} are overdue: the first one{name} was due {ago} and has \
+                         not run"
+                    ),
+                }
             }
             Self::RedisAway { why, waiting } => {
                 format!(
@@ -179,13 +182,9 @@ impl Finding {
                 "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID idle".to_owned()
             }
             Self::HandlerUnavailable { show, .. } | Self::Blocked { show, .. } => show.clone(),
-            Self::Overdue { event_type, reference, id, .. } => {
-                let name = match (reference, id) {
-                    (Some(reference), _) => format!("--reference {}", quoted(reference)),
-                    (None, Some(id)) => format!("--id {}", quoted(id)),
-                    (None, None) => return format!("topology events list --type {event_type} --due-before now"),
-                };
-                format!("topology events show --type {event_type} {name}")
+            Self::Overdue { names, .. } => {
+                let types: Vec<String> = names.iter().map(|name| format!("--type {name}")).collect();
+                format!("topology events run-now {} --due-before '1m ago'", types.join(" "))
             }
             Self::RedisAway { .. } => "redis-cli -u \"$REDIS_URL\" ping".to_owned(),
             Self::RedisTakesNoWrites { state, why, .. } => {

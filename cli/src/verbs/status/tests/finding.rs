@@ -46,6 +46,8 @@ fn overdue(world: &mut World) {
         reference: None,
         id: Some("0197c5e2".to_owned()),
         due: "2026-06-01T06:00:00Z".parse().expect("a time"),
+        events: 1,
+        may_be_more: false,
     }];
 }
 
@@ -292,6 +294,29 @@ fn the_command_for_queues_without_a_consumer_is_for_all_their_types() {
     world.fill("billing.processor.mail", 11);
     let findings = world.findings();
     assert_eq!(findings[0].command(), "topology work --type mail,log --exec COMMAND", "{findings:?}");
+}
+
+#[test]
+fn overdue_events_are_counted_and_the_command_runs_them() {
+    let mut world = World::new();
+    overdue(&mut world);
+    world.seen.overdue[0].events = 3;
+    let found = |world: &World| (world.findings()[0].words(), world.findings()[0].command());
+    let words = "3 events of mail are overdue: the first one (0197c5e2) was due 3h ago and has not run";
+    let command = "topology events run-now --type mail --due-before '1m ago'";
+    assert_eq!(found(&world), (words.to_owned(), command.to_owned()));
+    let import = OverdueEvent {
+        event_type: "hr-import".parse().expect("a word"),
+        due: world.seen.at - SignedDuration::from_mins(30),
+        events: 200,
+        may_be_more: true,
+        ..world.seen.overdue[0].clone()
+    };
+    world.seen.overdue.push(import);
+    let words = "at least 203 events of mail and 1 more type are overdue: the first one (0197c5e2) was due 3h ago and has not \
+                 run";
+    let command = "topology events run-now --type mail --type hr-import --due-before '1m ago'";
+    assert_eq!(found(&world), (words.to_owned(), command.to_owned()));
 }
 
 #[test]

@@ -84,7 +84,10 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             id: None,
             due: Timestamp::UNIX_EPOCH,
             ago: "3h ago".to_owned(),
+            events: 3,
+            may_be_more: false,
             types: 2,
+            names: vec!["hr-import".to_owned(), "mail".to_owned()],
         },
         Finding::ScheduleLate {
             schedules: vec!["nightly".to_owned(), "poll".to_owned()],

@@ -171,6 +171,15 @@ impl RedisRegister {
         self.link.eviction_policy(self.limit.into()).await
     }
 
+    /// Fails if Redis takes no writes, as [`ping`](Register::ping) does. Writes nothing new: to a Redis that was emptied this is
+    /// not the first write, which other processes would take for a sign that nothing was lost.
+    ///
+    /// # Errors
+    /// When Redis is unreachable, takes no writes, or refuses the call.
+    pub async fn try_write(&self) -> Result<(), RegisterError> {
+        self.ask_all_shards(&scripts::TRY_WRITE).await
+    }
+
     /// Returns who uses the register: nobody, one owner, or several if a write reached only some of the shards.
     ///
     /// # Errors
@@ -326,24 +335,24 @@ impl RedisRegister {
         Timely { call, until: now.saturating_add(limit) }
     }
 
-    /// Fails unless a shard takes writes.
-    async fn ping_shard(&self, shard: u16, within: Within) -> Result<(), RegisterError> {
-        // Only a script that writes meets every refusal. A server reports a missing password at the first command, a
-        // missing permission for scripts at the first script, and that it takes no writes at the first write.
-        let script = self.begin(&scripts::PING, shard);
-        self.call::<u8>(&script, shard, within).await.map(drop)
+    /// Calls a script that writes, and takes no arguments, for each shard. Fails unless all shards take writes.
+    async fn ask_all_shards(&self, script: &Script) -> Result<(), RegisterError> {
+        // All shards are asked, because a caller that waits for Redis needs every shard. Only a call about a shard shows
+        // that its master is down or its hash slot is moving. Only a script that writes meets every refusal. A server
+        // reports a missing password at the first command, a missing permission for scripts at the first script, and that
+        // it takes no writes at the first write.
+        let within = self.limit.into();
+        let calls = (0..self.keys.shards())
+            .map(|shard| async move { self.call::<u8>(&self.begin(script, shard), shard, within).await.map(drop) });
+        let answers: Vec<_> = stream::iter(calls).buffered(TOGETHER).collect().await;
+        answers.into_iter().collect()
     }
 }
 
 #[async_trait]
 impl Register for RedisRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
-        // All shards are pinged, because a caller that waits for Redis needs every shard. Only a call about a shard shows
-        // that its master is down or its hash slot is moving.
-        let within = self.limit.into();
-        let pings = (0..self.keys.shards()).map(|shard| self.ping_shard(shard, within));
-        let answers: Vec<_> = stream::iter(pings).buffered(TOGETHER).collect().await;
-        answers.into_iter().collect()
+        self.ask_all_shards(&scripts::PING).await
     }
 
     fn url(&self) -> String {

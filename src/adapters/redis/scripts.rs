@@ -25,6 +25,7 @@ macro_rules! indexed {
 }
 
 script!(PING, "scripts/ping.lua");
+script!(TRY_WRITE, "scripts/try_write.lua");
 script!(NOW, "scripts/now.lua");
 script!(SCHEDULES, "scripts/schedules.lua");
 script!(OWN, "scripts/own.lua");

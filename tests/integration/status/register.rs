@@ -9,8 +9,15 @@ use hatchery::internals::{
 };
 use jiff::{SignedDuration, Timestamp};
 
+use hatchery::NewEvent;
+use rstest::rstest;
+
 use super::{finding, kinds, seen};
-use crate::support::{declared::Declared, process::Place};
+use crate::support::{
+    declared::{Declared, publish_all},
+    process::Place,
+    redis::{Server, free_port, keys},
+};
 
 fn register(declared: &Declared) -> RedisRegister {
     let topology = &declared.topology;
@@ -33,11 +40,51 @@ async fn an_event_whose_message_is_gone_is_overdue() {
         terms: spec.terms(&declared.topology.redis),
     };
     register(&declared).record(&[record("new", 0), record("old", 2)]).await.unwrap();
-    let (code, answer) = seen(&Place::new(&declared)).await;
+    let place = Place::new(&declared);
+    let (code, answer) = seen(&place).await;
     assert_eq!((code, kinds(&answer)), (Some(4), BTreeSet::from(["overdue"])), "{answer:#}");
     let overdue = finding(&answer, "overdue");
     assert_eq!((&overdue["id"], &overdue["types"]), (&"old".into(), &1.into()), "{overdue:#}");
-    assert_eq!(overdue["command"], "topology events show --type mail --id old");
+    assert_eq!((&overdue["events"], &overdue["may_be_more"]), (&1.into(), &false.into()), "{overdue:#}");
+    let command = overdue["command"].as_str().unwrap();
+    assert_eq!(command, "topology events run-now --type mail --due-before '1m ago'");
+    // It finds the event, and shows it before it changes anything.
+    let arguments = ["events", "run-now", "--type", "mail", "--due-before", "1m ago"];
+    let shown = place.run(&mut place.command(&arguments)).await.expect(0).stdout;
+    assert!(shown.contains("old"), "{shown}");
+}
+
+#[rstest]
+#[case::out_of_memory("out-of-memory", &["CONFIG", "SET", "maxmemory", "1"], "memory")]
+#[case::replica("read-only", &["REPLICAOF", "127.0.0.1", "1"], "replication")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_takes_no_writes_is_named(
+    #[case] state: &str,
+    #[case] enter: &[&str],
+    #[case] section: &str,
+    #[values(false, true)] is_applied: bool,
+) {
+    let redis = Server::start(free_port(), &[]);
+    let declared = Declared::with_redis("types: { mail: {} }\n", &redis.url).await;
+    if is_applied {
+        declared.own_register().await;
+    }
+    redis.say(enter).await;
+    publish_all(&declared.connect().await, vec![NewEvent::new("mail", "1")]).await;
+    let (code, answer) = seen(&Place::new(&declared)).await;
+    // It is neither emptied, nor does a worker help.
+    assert_eq!((code, kinds(&answer)), (Some(4), BTreeSet::from(["redis-takes-no-writes"])), "{answer:#}");
+    let found = finding(&answer, "redis-takes-no-writes");
+    assert_eq!(found["state"], state, "{found:#}");
+    assert!(found["command"].as_str().unwrap().ends_with(section), "{found:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_leaves_no_key_in_an_emptied_redis() {
+    let redis = Server::start(free_port(), &[]);
+    let declared = Declared::with_redis("types: { mail: {} }\n", &redis.url).await;
+    seen(&Place::new(&declared)).await;
+    assert_eq!(keys(&redis.url).await, BTreeSet::new(), "a worker would not learn that Redis was emptied");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,6 +44,18 @@ pub(crate) struct Letters {
     pub(super) within_seconds: Option<u64>,
 }
 
+/// What to do about a stranger's policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cure {
+    /// The policy goes.
+    Clear,
+    /// Its limit is raised by this command first. A timer that it has wedged learns that its target has room when the target
+    /// falls below its limit, and not when the limit goes.
+    Raise(String),
+    /// Its limit is raised, and timers are wedged still: it stays until they are not.
+    Wait,
+}
+
 /// Something that is wrong. The variants are in the order in which they are shown: the worst first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -60,11 +72,37 @@ pub(crate) enum Finding {
         shadowing: Shadowing,
         /// The virtual host of the policy.
         vhost: String,
+        /// What to do about it.
+        #[serde(skip)]
+        cure: Cure,
     },
     /// The topology was never applied here: the exchange that publishers publish to does not exist.
     NotApplied {
         /// The missing exchange.
         exchange: String,
+    },
+    /// Redis does not answer, or refuses.
+    RedisAway {
+        /// The cause.
+        why: String,
+        /// The number of events that wait for it in queues without a consumer.
+        waiting: u64,
+    },
+    /// Redis answers, and takes no writes: it is a replica, or its memory is full.
+    RedisTakesNoWrites {
+        /// The state, as the log and the metrics name it.
+        state: &'static str,
+        /// The cause.
+        why: String,
+        /// The number of events that wait for it in queues without a consumer.
+        waiting: u64,
+    },
+    /// The register belongs to another broker.
+    RedisTaken {
+        /// The other broker.
+        by: String,
+        /// The number of events that wait in queues without a consumer.
+        waiting: u64,
     },
     /// Events that are due cannot leave their timer.
     Wedged {
@@ -84,6 +122,8 @@ pub(crate) enum Finding {
         /// The type of the first queue.
         #[serde(rename = "type")]
         event_type: String,
+        /// The types of all these queues, that with the most events first.
+        types: Vec<String>,
     },
     /// Queues of sources with messages and no consumer.
     SourceNoConsumer {
@@ -112,6 +152,23 @@ pub(crate) enum Finding {
         /// For how long it has acknowledged none, in seconds.
         silent_seconds: u64,
     },
+    /// A type that keeps its order, and whose worker acknowledges nothing: it tries its oldest event again and again, or is
+    /// frozen.
+    Blocked {
+        /// The types.
+        types: Vec<String>,
+        /// The name of the worker's connection: the addresses of both ends.
+        connection: String,
+        /// The name that the program gave its connection.
+        program: Option<String>,
+        /// The number of deliveries that it holds.
+        held: u64,
+        /// For how long it has acknowledged none, in seconds.
+        silent_seconds: u64,
+        /// The command that shows the events that wait, or the workers.
+        #[serde(skip)]
+        show: String,
+    },
     /// The service or the program that handlers need is away.
     HandlerUnavailable {
         /// The cause, as a worker says it.
@@ -122,8 +179,11 @@ pub(crate) enum Finding {
         workers: u64,
         /// How many workers the types have.
         of: u64,
+        /// The command that shows the events that wait, or the workers.
+        #[serde(skip)]
+        show: String,
     },
-    /// An event that should have run long ago.
+    /// Events that should have run long ago. The type, reference, id and time are those of the first one.
     Overdue {
         /// The type of the event.
         #[serde(rename = "type")]
@@ -139,18 +199,15 @@ pub(crate) enum Finding {
         /// For how long it is due, in words.
         #[serde(skip)]
         ago: String,
+        /// How many such events there are, at least.
+        events: usize,
+        /// Whether there may be more of them.
+        may_be_more: bool,
         /// How many types have such events.
         types: usize,
-    },
-    /// Redis does not answer, or refuses.
-    RedisAway {
-        /// The cause.
-        why: String,
-    },
-    /// The register belongs to another broker.
-    RedisTaken {
-        /// The other broker.
-        by: String,
+        /// Those types.
+        #[serde(skip)]
+        names: Vec<String>,
     },
     /// Redis has forgotten the events that wait.
     RedisEmptied {
@@ -223,10 +280,12 @@ impl Finding {
             | Self::SourceNoConsumer { .. }
             | Self::SourceMissing { .. }
             | Self::NotAcknowledging { .. }
+            | Self::Blocked { .. }
             | Self::HandlerUnavailable { .. }
             | Self::Overdue { .. }
             | Self::ScheduleLate { .. }
             | Self::RedisAway { .. }
+            | Self::RedisTakesNoWrites { .. }
             | Self::RedisTaken { .. } => Severity::Stuck,
             Self::RedisEmptied { .. }
             | Self::RedisEvicts { .. }
@@ -250,9 +309,11 @@ impl Finding {
             Self::SourceNoConsumer { .. } => "source-without-a-consumer",
             Self::SourceMissing { .. } => "source-without-a-queue",
             Self::NotAcknowledging { .. } => "not-acknowledging",
+            Self::Blocked { .. } => "blocked",
             Self::HandlerUnavailable { .. } => "handler-unavailable",
             Self::Overdue { .. } => "overdue",
             Self::RedisAway { .. } => "redis-away",
+            Self::RedisTakesNoWrites { .. } => "redis-takes-no-writes",
             Self::RedisTaken { .. } => "redis-taken",
             Self::RedisEmptied { .. } => "redis-emptied",
             Self::RedisEvicts { .. } => "redis-evicts",

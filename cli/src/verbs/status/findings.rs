@@ -13,29 +13,38 @@ use hatchery::{
 
 use super::{
     finding::{Finding, Letters, Queue, Severity},
-    observation::{Blind, Observation, Redis, Register},
-    silence::{patience, silent_for},
-    types::Queues,
+    observation::{Blind, Observation},
+    redis::{in_redis, stops_workers},
+    shadows::shadows,
     wedged::wedged,
+    workers::{silent, unavailable},
 };
 use crate::{
     figures::{Figures, Sample},
-    observed::Observed,
     plan::{Action, plan, shadowing},
     verbs::events::relative,
 };
 
 /// Returns what is wrong, the worst first.
 pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
+    let alone = without_consumer(desired, seen);
+    // The workers of these types may be there: they do not consume until Redis is back.
+    let (wait_for_redis, alone): (Vec<_>, Vec<_>) =
+        alone.into_iter().partition(|queue| stops_workers(seen) && is_registered(topology, queue));
+    let (redis_stops, of_redis): (Vec<_>, Vec<_>) = in_redis(topology, seen, &wait_for_redis)
+        .into_iter()
+        .partition(|finding| finding.severity() == Severity::Stuck);
     let mut findings = Vec::new();
     findings.extend(alarms(seen));
-    findings.extend(seen.objects.iter().flat_map(|objects| shadows(desired, objects, &seen.vhost)));
+    findings.extend(shadows(desired, seen));
     let not_applied = not_applied(topology, seen);
     let is_applied = not_applied.is_none();
     findings.extend(not_applied);
+    // A state of Redis that stops workers stops most types.
+    findings.extend(redis_stops);
     findings.extend(in_wedged(desired, seen));
     findings.extend(unrouted(topology, seen));
-    let no_consumer = no_consumer(desired, seen);
+    let no_consumer = no_consumer(alone);
     let silent = silent(topology, desired, seen);
     let (stuck, partial): (Vec<_>, Vec<_>) =
         unavailable(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
@@ -46,7 +55,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(stuck);
     findings.extend(overdue);
     findings.extend(schedules_late(topology, seen));
-    findings.extend(redis(topology, seen));
+    findings.extend(of_redis);
     findings.extend(partial);
     findings.extend(blind(seen));
     findings.extend(schedules_not_applied(topology, seen));
@@ -107,11 +116,6 @@ fn alarms(seen: &Observation) -> Option<Finding> {
     Some(Finding::BrokerAlarm { alarms })
 }
 
-fn shadows(desired: &Desired, objects: &Observed, vhost: &str) -> impl Iterator<Item = Finding> {
-    let vhost = vhost.to_owned();
-    shadowing(desired, objects).into_iter().map(move |shadowing| Finding::Shadowed { shadowing, vhost: vhost.clone() })
-}
-
 fn not_applied(topology: &Topology, seen: &Observation) -> Option<Finding> {
     let exchange = names::scheduler(topology.name.as_str());
     let is_missing = match &seen.objects {
@@ -135,7 +139,7 @@ fn unrouted(topology: &Topology, seen: &Observation) -> Option<Finding> {
 
 /// Finds queues that workers consume, with events and without a consumer. They may have left the file: their events wait
 /// all the same.
-fn no_consumer(desired: &Desired, seen: &Observation) -> Option<Finding> {
+fn without_consumer(desired: &Desired, seen: &Observation) -> Vec<Queue> {
     let is_consumed = |queue: &str| {
         names::consumed_source(queue).is_none() && desired.owners().any(|owner| names::is_consumed(owner, queue))
     };
@@ -147,8 +151,24 @@ fn no_consumer(desired: &Desired, seen: &Observation) -> Option<Finding> {
     let alone = queues.filter(|(name, figures)| is_consumed(name) && has_none(figures) && has_no_worker(name));
     let mut queues: Vec<Queue> = alone.filter_map(|(name, figures)| waiting(name, figures)).collect();
     fullest_first(&mut queues);
+    queues
+}
+
+/// Returns whether this is a queue of a type of the file that uses the register.
+fn is_registered(topology: &Topology, queue: &Queue) -> bool {
+    let event_type = names::consumed_type(&queue.queue);
+    event_type.and_then(|name| topology.types.get(name)).is_some_and(|spec| spec.register)
+}
+
+fn no_consumer(queues: Vec<Queue>) -> Option<Finding> {
     let event_type = names::consumed_type(&queues.first()?.queue)?.to_owned();
-    Some(Finding::NoConsumer { queues, event_type })
+    let mut types: Vec<String> = Vec::new();
+    for name in queues.iter().filter_map(|queue| names::consumed_type(&queue.queue)) {
+        if !types.iter().any(|known| known == name) {
+            types.push(name.to_owned());
+        }
+    }
+    Some(Finding::NoConsumer { queues, event_type, types })
 }
 
 /// Finds queues of sources with messages and without a consumer, and queues of others that are not there. A declared queue
@@ -192,72 +212,6 @@ fn waiting(name: &str, figures: &Figures) -> Option<Queue> {
     Some(Queue { queue: name.to_owned(), messages })
 }
 
-/// Finds connections that hold deliveries of this topology and have acknowledged none for too long. A channel that
-/// consumes nothing has asked for each of its deliveries (`basic.get`), and the broker does not say of which queue.
-fn silent(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
-    let owned: Vec<&str> = desired.queues.iter().map(|queue| queue.name.as_str()).collect();
-    let is_held = owned.iter().any(|name| {
-        seen.queue(name).and_then(|figures| figures.counts.messages_unacknowledged).is_some_and(|held| held > 0)
-    });
-    let is_ours = |queues: &[String]| {
-        if queues.is_empty() { is_held } else { queues.iter().any(|queue| owned.contains(&queue.as_str())) }
-    };
-    // A worker of a type that keeps its order holds its deliveries while its handler is unavailable, which is a finding by
-    // itself.
-    let waits = |queue: &String| {
-        seen.consumers
-            .iter()
-            .any(|consumer| consumer.queue == *queue && consumer.unavailable.is_some() && !consumer.waits)
-    };
-    let is_explained = |queues: &[String]| !queues.is_empty() && queues.iter().all(waits);
-    let channels = seen.channels.iter().flatten();
-    let channels = channels.filter(|channel| is_ours(&channel.queues) && !is_explained(&channel.queues));
-    let mut findings: Vec<Finding> = channels
-        .filter_map(|channel| {
-            let silent = silent_for(channel).filter(|silent| *silent > patience(topology, channel))?;
-            Some(Finding::NotAcknowledging {
-                connection: channel.connection.clone(),
-                program: channel.program.clone(),
-                queues: channel.queues.clone(),
-                held: channel.held,
-                silent_seconds: silent.as_secs(),
-            })
-        })
-        .collect();
-    findings.sort_by_key(|finding| match finding {
-        Finding::NotAcknowledging { held, .. } => std::cmp::Reverse(*held),
-        _ => std::cmp::Reverse(0),
-    });
-    findings
-}
-
-/// Returns a finding for each reason for which handlers are unavailable. Of a type that keeps its order only the active worker
-/// counts: the others try nothing.
-fn unavailable(topology: &Topology, seen: &Observation) -> Vec<Finding> {
-    let names = Names::new(topology.name.clone());
-    // By reason: the types, and how many of their workers are concerned.
-    let mut by_reason: BTreeMap<&str, (Vec<String>, u64, u64)> = BTreeMap::new();
-    for event_type in topology.types.keys() {
-        let queue = names.processing(event_type);
-        let workers = || seen.consumers.iter().filter(|consumer| consumer.queue == queue && !consumer.waits);
-        let mut reasons = workers().filter_map(|consumer| consumer.unavailable.as_deref());
-        let Some(why) = reasons.next() else { continue };
-        let (types, away, of) = by_reason.entry(why).or_default();
-        types.push(event_type.to_string());
-        *away += 1 + count(reasons);
-        *of += count(workers());
-    }
-    let finding = |(why, (types, workers, of)): (&str, _)| {
-        let why = why.to_owned();
-        Finding::HandlerUnavailable { why, types, workers, of }
-    };
-    by_reason.into_iter().map(finding).collect()
-}
-
-fn count<T>(all: impl Iterator<Item = T>) -> u64 {
-    u64::try_from(all.count()).unwrap_or(u64::MAX)
-}
-
 /// What explains that the events of a type wait.
 #[derive(Default)]
 struct Explained<'f> {
@@ -274,7 +228,9 @@ fn explained<'f>(findings: impl Iterator<Item = &'f Finding>) -> Explained<'f> {
                 explained.queues.extend(queues.iter().map(|queue| queue.queue.as_str()));
             }
             Finding::NotAcknowledging { queues, .. } => explained.queues.extend(queues.iter().map(String::as_str)),
-            Finding::HandlerUnavailable { types, .. } => explained.types.extend(types.iter().map(String::as_str)),
+            Finding::HandlerUnavailable { types, .. } | Finding::Blocked { types, .. } => {
+                explained.types.extend(types.iter().map(String::as_str))
+            }
             _ => {}
         }
     }
@@ -282,6 +238,9 @@ fn explained<'f>(findings: impl Iterator<Item = &'f Finding>) -> Explained<'f> {
 }
 
 fn overdue(topology: &Topology, seen: &Observation, explained: &Explained<'_>) -> Option<Finding> {
+    if stops_workers(seen) {
+        return None;
+    }
     let names = Names::new(topology.name.clone());
     let mut overdue: Vec<_> = seen
         .overdue
@@ -299,40 +258,17 @@ fn overdue(topology: &Topology, seen: &Observation, explained: &Explained<'_>) -
         id: first.id.clone(),
         due: first.due,
         ago: relative(seen.at, first.due, 2),
+        events: overdue.iter().map(|event| event.events).sum(),
+        may_be_more: overdue.iter().any(|event| event.may_be_more),
         types: overdue.len(),
+        names: overdue.iter().map(|event| event.event_type.to_string()).collect(),
     })
-}
-
-fn redis(topology: &Topology, seen: &Observation) -> Vec<Finding> {
-    match &seen.redis {
-        Redis::Unused | Redis::NotGiven => Vec::new(),
-        Redis::Away { why } => vec![Finding::RedisAway { why: why.clone() }],
-        Redis::Taken { by } => vec![Finding::RedisTaken { by: by.clone() }],
-        Redis::There(register) => {
-            let evicts = register.evicts.clone().map(|policy| Finding::RedisEvicts { policy });
-            emptied(topology, seen, register).into_iter().chain(evicts).collect()
-        }
-    }
-}
-
-/// Finds that Redis has forgotten everything: no user, no event, while events of registered types are on the broker.
-fn emptied(topology: &Topology, seen: &Observation, register: &Register) -> Option<Finding> {
-    let knows_any = register.counts.values().any(|counts| counts.due + counts.delayed > 0);
-    if register.has_owner || knows_any {
-        return None;
-    }
-    let names = Names::new(topology.name.clone());
-    let registered = topology.types.iter().filter(|(_, spec)| spec.register);
-    let queues = registered.map(|(name, spec)| Queues::of(&names, name, spec));
-    let events =
-        queues.map(|queues| queues.into_names().filter_map(|queue| seen.held([queue.as_str()])).sum::<u64>()).sum();
-    (events > 0).then_some(Finding::RedisEmptied { events })
 }
 
 fn blind(seen: &Observation) -> Option<Finding> {
     seen.blind.iter().find_map(|blind| match blind {
         Blind::Management { why } => Some(Finding::ManagementAway { why: why.clone() }),
-        Blind::Channels | Blind::Rates => None,
+        Blind::Channels | Blind::Rates | Blind::Writes => None,
     })
 }
 

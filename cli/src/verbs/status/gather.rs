@@ -2,13 +2,18 @@
 
 use std::{
     collections::BTreeMap,
+    pin::pin,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
-use futures_util::{StreamExt as _, future::join_all, stream};
+use futures_util::{
+    StreamExt as _,
+    future::{Either, join_all, select},
+    stream,
+};
 use hatchery::{
-    EventInfo, EventType, RegisterError, State, Topology,
+    EventInfo, EventType, RegisterError, State, Topology, Trouble,
     internals::{
         compile::Desired,
         names::Names,
@@ -20,10 +25,11 @@ use hatchery::{
     },
 };
 use jiff::Timestamp;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     findings::fullest_letters,
-    observation::{Blind, Observation, OverdueEvent, Reading, Redis, Register},
+    observation::{Blind, Observation, OverdueEvent, Reading, Redis, Refusal, Register},
     silence::{longest_patience, longest_run, patience, silent_for},
     types::{TypeLine, lines},
     wedged::{READINGS, suspects},
@@ -36,6 +42,12 @@ use crate::{
     figures::Channel,
     management::{ManagementApi, ManagementError},
 };
+
+/// How long the broker may take to answer. With 5,000 queues it takes less than a second.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How long the management API may take before AMQP is asked too.
+const HEAD_START: Duration = Duration::from_secs(3);
 
 /// How long Redis may take to answer. It is longer than for publishers, because a person waits.
 const REDIS_LIMIT: Duration = Duration::from_secs(5);
@@ -83,15 +95,11 @@ impl<'a> Sources<'a> {
 
     /// Looks at everything. `before` has the readings of earlier looks.
     pub(super) async fn look(&self, before: &[Reading]) -> anyhow::Result<Observation> {
-        let mut seen = match self.by_management().await {
-            Ok(seen) => seen,
-            Err(Unseen::Management(why)) => self.by_amqp(why).await?,
-            Err(Unseen::Other(error)) => return Err(error),
-        };
+        let mut seen = self.look_at_broker().await?;
         seen.vhost = self.broker.vhost();
         let earlier = before.len().saturating_sub(READINGS - 1);
         seen.readings = before[earlier..].iter().cloned().chain(seen.readings).collect();
-        seen.redis = self.look_at_redis(&seen).await;
+        seen.redis = self.look_at_redis(&mut seen).await;
         seen.schedules = self.schedules(&seen).await;
         seen.overdue = self.overdue(&seen).await;
         Ok(seen)
@@ -106,6 +114,32 @@ impl<'a> Sources<'a> {
     pub(super) async fn read_again(&self) -> Result<Reading, ManagementError> {
         let queues = self.management.figures().await?;
         Ok(Reading { at: Timestamp::now(), queues })
+    }
+
+    /// Looks at the broker, within [`LIMIT`] altogether. AMQP is asked instead of a management API that fails, and beside one
+    /// that is slow: a broker that is frozen answers neither.
+    async fn look_at_broker(&self) -> anyhow::Result<Observation> {
+        let deadline = Instant::now() + LIMIT;
+        let management = async {
+            let late =
+                || Unseen::Management(format!("the management API at {} does not answer", self.management.shown()));
+            timeout_at(deadline, self.by_management()).await.unwrap_or_else(|_| Err(late()))
+        };
+        let beside = async {
+            sleep(HEAD_START).await;
+            self.by_amqp(deadline).await
+        };
+        let (looked, why) = match select(pin!(management), pin!(beside)).await {
+            Either::Left((Ok(seen), _)) => return Ok(seen),
+            Either::Left((Err(Unseen::Management(why)), _)) => (self.by_amqp(deadline).await, why),
+            Either::Right((looked, management)) => match management.await {
+                Ok(seen) => return Ok(seen),
+                Err(Unseen::Management(why)) => (looked, why),
+                Err(Unseen::Other(error)) => return Err(error),
+            },
+            Either::Left((Err(Unseen::Other(error)), _)) => return Err(error),
+        };
+        Ok(Observation { blind: vec![Blind::Management { why }], ..looked? })
     }
 
     async fn by_management(&self) -> Result<Observation, Unseen> {
@@ -147,7 +181,7 @@ impl<'a> Sources<'a> {
     }
 
     /// Looks at what AMQP tells: whether the objects exist, and the ready messages and consumers of queues.
-    async fn by_amqp(&self, why: String) -> anyhow::Result<Observation> {
+    async fn by_amqp(&self, deadline: Instant) -> anyhow::Result<Observation> {
         let exchanges: Vec<String> = self.desired.exchanges.iter().map(|exchange| exchange.name.clone()).collect();
         let names = Names::new(self.topology.name.clone());
         let foreign: Vec<String> = self.topology.sources.iter().map(|(name, spec)| spec.queue(&names, name)).collect();
@@ -155,31 +189,47 @@ impl<'a> Sources<'a> {
         // The queue of somebody else that is missing is no drift.
         let is_foreign = |name: &String| foreign.contains(name) && !own.contains(name);
         let queues: Vec<String> = own.iter().chain(foreign.iter().filter(|name| is_foreign(name))).cloned().collect();
-        let looked = look(&self.broker, &connect::here(NAME), &exchanges, &queues).await?;
+        let name = connect::here(NAME);
+        let looking = timeout_at(deadline, look(&self.broker, &name, &exchanges, &queues));
+        let looked = looking.await.map_err(|_| self.broker.unreachable("it does not answer".to_owned()))??;
         let at = Timestamp::now();
         let queues = looked.queues.into_iter().map(|(name, counts)| (name, counts.into())).collect();
         Ok(Observation {
             at,
             readings: vec![Reading { at, queues }],
             missing: looked.missing.into_iter().filter(|name| !is_foreign(name)).collect(),
-            blind: vec![Blind::Management { why }],
             ..Observation::default()
         })
     }
 
-    async fn look_at_redis(&self, seen: &Observation) -> Redis {
+    async fn look_at_redis(&self, seen: &mut Observation) -> Redis {
         let Some(register) = &self.register else { return Redis::Unused };
+        let blind = &mut seen.blind;
         let cluster_name = seen.objects.as_ref().and_then(|objects| objects.cluster_name.clone());
         let register = register.clone().on_broker(move || cluster_name.clone());
         let types: Vec<EventType> = self.registered().cloned().collect();
         let asked = async {
             let (counts, owners) = tokio::try_join!(register.count(&types), register.owners())?;
-            Ok((counts, !owners.is_empty(), register.eviction_policy().await))
+            let (evicts, tried) = tokio::join!(register.eviction_policy(), register.try_write());
+            let refusal = match tried {
+                Ok(()) => None,
+                Err(error) => match error.trouble() {
+                    trouble @ (Trouble::ReadOnly | Trouble::OutOfMemory) => {
+                        Some(Refusal { trouble, why: error.to_string() })
+                    }
+                    // It takes the writes of workers perhaps, whose user may do more.
+                    Trouble::Refusing => {
+                        blind.push(Blind::Writes);
+                        None
+                    }
+                    _ => return Err(error),
+                },
+            };
+            let counts = types.iter().cloned().zip(counts).collect();
+            Ok(Register { counts, evicts, has_owner: !owners.is_empty(), refusal })
         };
         match asked.await {
-            Ok((counts, has_owner, evicts)) => {
-                Redis::There(Register { counts: types.into_iter().zip(counts).collect(), evicts, has_owner })
-            }
+            Ok(register) => Redis::There(register),
             Err(RegisterError::InUse { by, .. }) => Redis::Taken { by },
             // Nobody said that there is a Redis where it would be by default.
             Err(_) if !self.is_given => Redis::NotGiven,
@@ -261,19 +311,60 @@ fn usual_wait(topology: &Topology, name: &EventType, line: Option<&TypeLine>) ->
     LEAST + longest_run(spec) + window + before.min(Duration::from_hours(24))
 }
 
-/// Returns the first event of a type that was due before this time and waits for a worker.
+/// Returns the first event of a type that was due before this time and waits for a worker, and how many there are.
 async fn oldest_waiting(register: &RedisRegister, name: &EventType, before: Timestamp) -> Option<OverdueEvent> {
     let due_before = Some(before);
     let find =
         Find { event_type: name.clone(), due_from: None, due_before, uncontested_of: None, after: None, limit: OLDEST };
     let found = register.find(&find).await.ok()?;
     let subject = Subject { event_type: name.clone(), reference: None, id: String::new() };
-    let mut events = found.events.into_iter().map(|shown| EventInfo::of(&subject, shown));
-    let event = events.find(|event| matches!(event.state, State::Waiting | State::Retry))?;
+    let may_be_more = found.events.len() >= OLDEST;
+    let events = found.events.into_iter().map(|shown| EventInfo::of(&subject, shown));
+    let mut waiting = events.filter(|event| matches!(event.state, State::Waiting | State::Retry));
+    let event = waiting.next()?;
     Some(OverdueEvent {
+        events: 1 + waiting.count(),
+        may_be_more,
         event_type: event.event_type,
         reference: event.reference.as_ref().map(ToString::to_string),
         id: event.id,
         due: event.due?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use hatchery::internals::compile::compile;
+
+    use super::*;
+    use crate::management::ManagementUrl;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frozen_broker_is_given_up_after_the_limit_of_one_look() {
+        let topology =
+            hatchery::file::read("version: 1\nname: t\ntypes: { log: { register: off } }\n", "topology.yaml");
+        let topology = topology.expect("a valid file");
+        let desired = compile(&topology).expect("safe");
+        // It takes connections, as the kernel does for a stopped process, and answers none.
+        let frozen = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = frozen.local_addr().expect("an address");
+        let broker = AmqpUrl::new(&format!("amqp://u:s3cret@{at}")).expect("a URL");
+        let url = ManagementUrl::new(&format!("http://u:s3cret@{at}"), &broker).expect("a URL");
+        let sources = Sources {
+            topology: &topology,
+            desired: &desired,
+            management: ManagementApi::new(url, "/").expect("a client"),
+            broker,
+            register: None,
+            is_given: false,
+            is_one_broker: AtomicBool::new(false),
+        };
+        let began = Instant::now();
+        let error = sources.look(&[]).await.expect_err("no answer").to_string();
+        // The clock is paused: it shows how long the look has waited.
+        assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs(), "{error}");
+        assert!(error.contains("is unreachable: it does not answer") && !error.contains("s3cret"), "{error}");
+    }
 }

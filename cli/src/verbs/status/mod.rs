@@ -7,7 +7,9 @@ mod finding;
 mod findings;
 mod gather;
 mod observation;
+mod redis;
 mod screen;
+mod shadows;
 mod silence;
 mod summary;
 #[cfg(test)]
@@ -17,6 +19,7 @@ mod unlisted;
 mod watch;
 mod wedged;
 mod words;
+mod workers;
 
 use std::time::Duration;
 
@@ -28,7 +31,7 @@ use self::{
     observation::Reading,
     screen::{Room, screen},
     summary::Verdict,
-    watch::Watch,
+    watch::{Watch, looking},
 };
 pub(crate) use self::{
     summary::Summary,
@@ -120,11 +123,11 @@ async fn once(sources: &Sources<'_>, output: Output) -> anyhow::Result<Verdict> 
 
 /// Looks again and again until a signal comes. Returns the last verdict, or none if the signal came before.
 async fn watch(sources: &Sources<'_>, interval: Duration, output: Output) -> anyhow::Result<Option<Verdict>> {
-    let (mut watch, mut verdict) = (Watch::start(output)?, None);
+    let (mut watch, mut verdict, mut drawn) = (Watch::start(output)?, None, None);
     let mut readings: Vec<Reading> = Vec::new();
     loop {
         let looked = tokio::select! {
-            looked = sources.look(&readings) => looked,
+            looked = looking(sources.look(&readings), drawn, output) => looked,
             () = watch.stopped() => return Ok(verdict),
         };
         match looked {
@@ -132,13 +135,13 @@ async fn watch(sources: &Sources<'_>, interval: Duration, output: Output) -> any
                 let summary = Summary::of(sources.topology, sources.desired, &seen);
                 readings = with_reading(readings, seen.readings.last());
                 watch.draw(&screen_of(&summary, output), || show(&summary, output))?;
-                verdict = Some(summary.verdict);
+                (verdict, drawn) = (Some(summary.verdict), Some(summary.at));
                 if Output::is_closed() {
                     return Ok(verdict);
                 }
             }
             // The broker may be back at the next look. Who starts while it is away has a wrong URL perhaps.
-            Err(error) if verdict.is_some() => watch.fail(&error),
+            Err(error) if verdict.is_some() => watch.fail(&error, drawn),
             Err(error) => return Err(error),
         }
         tokio::select! {

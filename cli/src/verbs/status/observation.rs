@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hatchery::{
-    EventType,
+    EventType, Trouble,
     internals::{register::index::TypeCounts, schedule::state::State as ScheduleState},
 };
 use jiff::Timestamp;
@@ -77,15 +77,28 @@ pub(super) struct Register {
     pub(super) evicts: Option<String>,
     /// Whether a user of the register is recorded, which an emptied Redis has forgotten.
     pub(super) has_owner: bool,
+    /// Why Redis takes no writes, although it answers.
+    pub(super) refusal: Option<Refusal>,
 }
 
-/// An event that should have run long ago.
+/// Why Redis takes no writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) trouble: Trouble,
+    pub(super) why: String,
+}
+
+/// The first event of a type that should have run long ago, and how many there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OverdueEvent {
     pub(super) event_type: EventType,
     pub(super) reference: Option<String>,
     pub(super) id: Option<String>,
     pub(super) due: Timestamp,
+    /// The number of such events of the type.
+    pub(super) events: usize,
+    /// Whether there may be more of them: not all were looked at.
+    pub(super) may_be_more: bool,
 }
 
 /// Why figures are not known.
@@ -97,6 +110,8 @@ pub(super) enum Blind {
     Channels,
     /// The broker keeps no rates.
     Rates,
+    /// The user of Redis may not write.
+    Writes,
 }
 
 impl Observation {
@@ -109,6 +124,14 @@ impl Observation {
     /// Returns the figures of a queue. `None` if it does not exist, or if nothing is known of it.
     pub(super) fn queue(&self, name: &str) -> Option<&Figures> {
         self.queues().get(name)
+    }
+
+    /// Returns whether a queue of the file exists, as far as is known.
+    pub(super) fn exists(&self, name: &str) -> bool {
+        match &self.objects {
+            Some(objects) => objects.queues.iter().any(|queue| queue.name == name),
+            None => !self.missing.iter().any(|missing| missing == name),
+        }
     }
 
     /// Returns how many messages these queues hold together. `None` if that of any of them is not known.

@@ -1,6 +1,9 @@
 //! The answer of `status`: what the screen shows and what the JSON document holds.
 
-use hatchery::{Topology, internals::compile::Desired};
+use hatchery::{
+    Topology,
+    internals::{compile::Desired, names::Names},
+};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +12,8 @@ use super::{
     finding::{Finding, RUNBOOK, Severity},
     findings::findings,
     observation::{Blind, Observation, Redis},
-    types::{SourceLine, TypeLine, Unlisted, in_millis, lines, source_lines, unlisted},
+    types::{Queues, SourceLine, TypeLine, Unlisted, in_millis, lines, source_lines, unlisted},
+    words::first,
 };
 use crate::plan::plan;
 
@@ -107,18 +111,41 @@ impl Summary {
             types,
             sources: source_lines(topology, seen),
             leftovers: seen.objects.as_ref().map(|objects| plan(desired, objects).counts().leftover),
-            unknown: unknown(seen),
+            unknown: unknown(topology, seen),
         }
     }
 }
 
 /// Returns what is not known and has no finding.
-fn unknown(seen: &Observation) -> Vec<String> {
+fn unknown(topology: &Topology, seen: &Observation) -> Vec<String> {
     let blind = seen.blind.iter().filter_map(|blind| match blind {
         Blind::Management { .. } => None,
         Blind::Channels => Some("whether connections of other users acknowledge, and whether their handlers are available: this user needs the tag `monitoring`"),
+        Blind::Writes => Some("whether Redis takes writes: the user of --redis-url (REDIS_URL) may not write"),
         Blind::Rates => Some("rates, and whether consumers acknowledge: management.rates_mode is `none`"),
     });
     let redis = matches!(seen.redis, Redis::NotGiven).then_some("delayed events: set --redis-url (REDIS_URL)");
-    blind.chain(redis).map(str::to_owned).collect()
+    blind.chain(redis).map(str::to_owned).chain(unreported(topology, seen)).collect()
+}
+
+/// Returns a sentence about the types and sources with queues of which RabbitMQ has told no figures, as in the first seconds of a
+/// queue.
+fn unreported(topology: &Topology, seen: &Observation) -> Option<String> {
+    let names = Names::new(topology.name.clone());
+    let of_types = topology.types.iter().map(|(name, spec)| {
+        let queues: Vec<String> = Queues::of(&names, name, spec).into_names().collect();
+        (name.to_string(), queues)
+    });
+    let of_sources = topology
+        .sources
+        .iter()
+        .map(|(name, spec)| (name.to_string(), vec![spec.queue(&names, name), names.source_dead_letters(name)]));
+    let is_unknown = |queue: &String| {
+        let figures = seen.queue(queue);
+        seen.exists(queue)
+            && figures.is_none_or(|figures| figures.held().is_none() || figures.counts.consumers.is_none())
+    };
+    let unknown = of_types.chain(of_sources).filter(|(_, queues)| queues.iter().any(is_unknown));
+    let owners: Vec<String> = unknown.map(|(owner, _)| owner).collect();
+    (!owners.is_empty()).then(|| format!("figures of the queues of {}: RabbitMQ has told none so far", first(&owners)))
 }

@@ -32,7 +32,7 @@ pub(crate) async fn not_listed(
             look(&common.amqp_url()?, &connect::here("topology events"), &[], &queues(topology, only)?).await?;
         let queues = looked.queues.into_iter().map(|(name, counts)| (name, counts.into())).collect();
         let counts = events.counts().await?;
-        let register = Register { counts, has_owner: true, evicts: None };
+        let register = Register { counts, has_owner: true, evicts: None, refusal: None };
         let at = Timestamp::now();
         anyhow::Ok(Observation {
             at,

@@ -3,7 +3,7 @@
 use hatchery::internals::words::plain;
 use jiff::Timestamp;
 
-use super::finding::{Finding, Letters, Queue};
+use super::finding::{Cure, Finding, Letters, Queue};
 use crate::{plan::Shadowing, verbs::events::relative};
 
 impl Finding {
@@ -24,14 +24,19 @@ impl Finding {
                     alarms.iter().map(|alarm| format!("{} alarm on {}", alarm.resource, alarm.node)).collect();
                 format!("RabbitMQ blocks all publishers: {}", alarms.join(", "))
             }
-            Self::Shadowed { shadowing: Shadowing { policy, operator, keys, queues }, .. } => {
+            Self::Shadowed { shadowing: Shadowing { policy, operator, keys, queues }, cure, .. } => {
                 let kind = if *operator { "operator policy" } else { "policy" };
                 let (keys, harm) = if keys.is_empty() {
                     (String::new(), "the topology's own policy does not apply")
                 } else {
                     (format!(" ({})", keys.join(", ")), "events may be lost or stuck")
                 };
-                format!("{kind} {policy}{keys} shadows {}: {harm}", first(queues))
+                let until = match cure {
+                    Cure::Clear => "",
+                    Cure::Raise(_) => "; raise its limit, and clear it once nothing is wedged",
+                    Cure::Wait => "; its limit is raised, so clear it once nothing is wedged",
+                };
+                format!("{kind} {policy}{keys} shadows {}: {harm}{until}", first(queues))
             }
             Self::NotApplied { exchange } => {
                 format!("the topology was never applied here: there is no exchange {exchange}")
@@ -60,30 +65,51 @@ impl Finding {
                     count(*held, "delivery")
                 )
             }
-            Self::HandlerUnavailable { why, types, workers, of } => {
+            Self::Blocked { types, connection, program, held, silent_seconds, .. } => {
+                let s = if types.len() == 1 { "s" } else { "" };
+                let (types, silent) = (first(types), in_words(*silent_seconds));
+                let worker = program.as_ref().unwrap_or(connection);
+                format!(
+                    "{types} block{s} at the oldest event: its worker ({worker}) has acknowledged none of {} for {silent}; the \
+                     event fails again and again, or the worker is frozen, and the worker's log says which",
+                    count(*held, "delivery")
+                )
+            }
+            Self::HandlerUnavailable { why, types, workers, of, .. } => {
                 let handlers = if types.len() == 1 { "the handler" } else { "the handlers" };
                 let is = if types.len() == 1 { "is" } else { "are" };
                 let some = if workers < of { format!(" in {workers} of {of} workers") } else { String::new() };
                 format!("{handlers} of {} {is} unavailable{some}: {why}", first(types))
             }
-            Self::Overdue { event_type, reference, id, ago, types, .. } => {
-                let name = match (reference, id) {
-                    (Some(reference), _) => format!(" ({reference})"),
-                    (None, Some(id)) => format!(" ({id})"),
-                    (None, None) => String::new(),
-                };
+            Self::Overdue { event_type, reference, id, ago, events, may_be_more, types, .. } => {
+                let name = reference.as_ref().or(id.as_ref()).map(|name| format!(" ({name})")).unwrap_or_default();
+                let least = if *may_be_more { "at least " } else { "" };
                 let others = match types - 1 {
                     0 => String::new(),
-                    1 => "; so were events of 1 more type".to_owned(),
-                    more => format!("; so were events of {more} more types"),
+                    1 => " and 1 more type".to_owned(),
+                    more => format!(" and {more} more types"),
                 };
-                format!("an event of {event_type}{name} was due {ago} and has not run{others}")
+                match events {
+                    1 => format!("an event of {event_type}{name} was due {ago} and has not run"),
+                    _ => format!(
+                        "{least}{events} events of {event_type}{others} are overdue: the first one{name} was due {ago} and has \
+                         not run"
+                    ),
+                }
             }
-            Self::RedisAway { why } => {
-                format!("Redis does not answer: {why}; workers take no events of types that use it")
+            Self::RedisAway { why, waiting } => {
+                format!(
+                    "Redis does not answer: {why}; workers take no events of types that use it{}",
+                    and_wait(*waiting)
+                )
             }
-            Self::RedisTaken { by } => {
-                format!("the register in Redis is in use by the broker {by}: workers of this one are refused")
+            Self::RedisTakesNoWrites { why, waiting, .. } => {
+                let (why, wait) = (why.trim_end_matches('.'), and_wait(*waiting));
+                format!("Redis takes no writes: {why}; workers take no events of types that use it{wait}")
+            }
+            Self::RedisTaken { by, waiting } => {
+                let wait = and_wait(*waiting);
+                format!("the register in Redis is in use by the broker {by}: workers of this one are refused{wait}")
             }
             Self::RedisEmptied { events } => format!(
                 "Redis knows none of the {} on the broker: it was emptied, and what was replaced or cancelled runs again",
@@ -135,7 +161,9 @@ impl Finding {
     pub(super) fn command(&self) -> String {
         match self {
             Self::BrokerAlarm { .. } => "rabbitmq-diagnostics alarms".to_owned(),
-            Self::Shadowed { shadowing: Shadowing { policy, operator, .. }, vhost } => {
+            Self::Shadowed { cure: Cure::Raise(command), .. } => command.clone(),
+            Self::Shadowed { cure: Cure::Wait, .. } => "topology status --watch".to_owned(),
+            Self::Shadowed { shadowing: Shadowing { policy, operator, .. }, vhost, cure: Cure::Clear } => {
                 let what = if *operator { "clear_operator_policy" } else { "clear_policy" };
                 format!("rabbitmqctl {what} -p {} {}", quoted(vhost), quoted(policy))
             }
@@ -145,7 +173,7 @@ impl Finding {
             }
             Self::Wedged { .. } | Self::RedisTaken { .. } | Self::Drift { .. } => "topology plan".to_owned(),
             Self::Unrouted { .. } => "topology dead-letter list --unrouted".to_owned(),
-            Self::NoConsumer { event_type, .. } => format!("topology work --type {event_type} --exec COMMAND"),
+            Self::NoConsumer { types, .. } => format!("topology work --type {} --exec COMMAND", types.join(",")),
             Self::SourceNoConsumer { source, .. } => format!("topology work --source {source}"),
             Self::SourceMissing { queues, .. } => {
                 format!("rabbitmqctl list_queues name | grep -F {}", quoted(queues.first().map_or("", String::as_str)))
@@ -153,18 +181,20 @@ impl Finding {
             Self::NotAcknowledging { .. } => {
                 "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID idle".to_owned()
             }
-            Self::HandlerUnavailable { types, .. } => {
-                format!("topology events list --type {} --due-before now", types.first().map_or("TYPE", String::as_str))
-            }
-            Self::Overdue { event_type, reference, id, .. } => {
-                let name = match (reference, id) {
-                    (Some(reference), _) => format!("--reference {}", quoted(reference)),
-                    (None, Some(id)) => format!("--id {}", quoted(id)),
-                    (None, None) => return format!("topology events list --type {event_type} --due-before now"),
-                };
-                format!("topology events show --type {event_type} {name}")
+            Self::HandlerUnavailable { show, .. } | Self::Blocked { show, .. } => show.clone(),
+            Self::Overdue { names, .. } => {
+                let types: Vec<String> = names.iter().map(|name| format!("--type {name}")).collect();
+                format!("topology events run-now {} --due-before '1m ago'", types.join(" "))
             }
             Self::RedisAway { .. } => "redis-cli -u \"$REDIS_URL\" ping".to_owned(),
+            Self::RedisTakesNoWrites { state, why, .. } => {
+                let section = match *state {
+                    "out-of-memory" => "memory",
+                    _ if why.contains("MISCONF") => "persistence",
+                    _ => "replication",
+                };
+                format!("redis-cli -u \"$REDIS_URL\" info {section}")
+            }
             Self::RedisEmptied { .. } => "redis-cli -u \"$REDIS_URL\" info keyspace".to_owned(),
             Self::RedisEvicts { .. } => "redis-cli -u \"$REDIS_URL\" config set maxmemory-policy noeviction".to_owned(),
             Self::ManagementAway { .. } => "curl -sS \"$RABBITMQ_MANAGEMENT_URL/api/overview\"".to_owned(),
@@ -200,7 +230,7 @@ impl Letters {
 const SHOWN: usize = 3;
 
 /// Returns the first names, and how many more there are.
-fn first(names: &[String]) -> String {
+pub(super) fn first(names: &[String]) -> String {
     and_more(&names[..names.len().min(SHOWN)], names.len())
 }
 
@@ -250,6 +280,11 @@ fn wait(events: u64) -> String {
     format!("{} {}", count(events, "event"), if events == 1 { "waits" } else { "wait" })
 }
 
+/// Returns how many events wait for what the sentence before says.
+fn and_wait(events: u64) -> String {
+    if events == 0 { String::new() } else { format!(", and {}", wait(events)) }
+}
+
 /// Returns a number of seconds in the two largest units.
 fn in_words(seconds: u64) -> String {
     let later = Timestamp::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
@@ -258,7 +293,7 @@ fn in_words(seconds: u64) -> String {
 }
 
 /// Quotes a word for a shell, if it needs that.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let word = plain(word);
     let is_simple = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
     if !word.is_empty() && word.chars().all(is_simple) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hatchery::{
-    EventType,
+    EventType, Trouble,
     internals::{
         register::index::TypeCounts,
         schedule::{definition::Definition, state::State},
@@ -18,7 +18,7 @@ use crate::{
     observed::LiveQueue,
     verbs::status::{
         finding::{Finding, Queue, Severity},
-        observation::{Blind, OverdueEvent, Redis},
+        observation::{Blind, OverdueEvent, Redis, Refusal},
     },
 };
 
@@ -46,7 +46,13 @@ fn overdue(world: &mut World) {
         reference: None,
         id: Some("0197c5e2".to_owned()),
         due: "2026-06-01T06:00:00Z".parse().expect("a time"),
+        events: 1,
+        may_be_more: false,
     }];
+}
+
+fn refusing(world: &mut World, trouble: Trouble, why: &str) {
+    world.register().refusal = Some(Refusal { trouble, why: why.to_owned() });
 }
 
 fn growing(world: &mut World) {
@@ -147,6 +153,31 @@ fn blocked(world: &mut World) {
     |world: &mut World| world.seen.redis = Redis::Away { why: "Redis at redis://r is away: refused".to_owned() },
     &["Redis does not answer: Redis at redis://r is away: refused; workers take no events of types that use it"]
 )]
+// Its workers wait for Redis. Those of `log` do not use it.
+#[case(
+    |world: &mut World| {
+        world.seen.redis = Redis::Away { why: "Redis at redis://r is away: refused".to_owned() };
+        world.fill("billing.processor.mail", 13);
+        world.fill("billing.processor.log", 2);
+    },
+    &[
+        "Redis does not answer: Redis at redis://r is away: refused; workers take no events of types that use it, and 13 \
+         events wait",
+        "2 events wait in billing.processor.log, and it has no consumer",
+    ]
+)]
+#[case(
+    |world: &mut World| {
+        refusing(world, Trouble::OutOfMemory, "Redis at redis://r is out of memory: OOM command not allowed.");
+        world.register().has_owner = false;
+        overdue(world);
+        world.fill("billing.processor.mail", 1);
+    },
+    &[
+        "Redis takes no writes: Redis at redis://r is out of memory: OOM command not allowed; workers take no events of \
+         types that use it, and 1 event waits",
+    ]
+)]
 #[case(
     |world: &mut World| world.seen.redis = Redis::Taken { by: "old".to_owned() },
     &["the register in Redis is in use by the broker old: workers of this one are refused"]
@@ -184,6 +215,108 @@ fn a_finding_says_what_is_wrong(#[case] change: fn(&mut World), #[case] expected
     change(&mut world);
     let words: Vec<String> = world.findings().iter().map(Finding::words).collect();
     assert_eq!(words, expected);
+}
+
+#[rstest]
+#[case(Trouble::OutOfMemory, "is out of memory: OOM command not allowed", "memory")]
+#[case(Trouble::ReadOnly, "is read-only: READONLY You can't write against a read only replica", "replication")]
+#[case(Trouble::ReadOnly, "is read-only: MISCONF Redis is configured to save RDB snapshots", "persistence")]
+fn redis_is_asked_for_what_keeps_it_from_writing(#[case] trouble: Trouble, #[case] why: &str, #[case] section: &str) {
+    let mut world = World::new();
+    refusing(&mut world, trouble, why);
+    assert_eq!(world.findings()[0].command(), format!("redis-cli -u \"$REDIS_URL\" info {section}"));
+}
+
+#[test]
+fn a_handler_of_a_type_without_the_register_has_a_command_that_works() {
+    let mut world = World::new();
+    let away = |queue: &str| Consumer {
+        queue: queue.to_owned(),
+        unavailable: Some("refused".to_owned()),
+        ..Consumer::default()
+    };
+    world.seen.consumers = vec![away("billing.processor.log")];
+    let command = world.findings()[0].command();
+    assert_eq!(command, "rabbitmqctl list_consumers -p / queue_name channel_pid arguments");
+    // `topology events list` has the events of one of the types.
+    world.seen.consumers.push(away("billing.processor.mail"));
+    assert_eq!(world.findings()[0].command(), "topology events list --type mail --due-before now");
+}
+
+#[rstest]
+#[case("", "topology events list --type mail --due-before now")]
+#[case(", register: off", "rabbitmqctl list_consumers -p / queue_name channel_pid arguments")]
+fn a_type_that_keeps_its_order_blocks_at_its_oldest_event(#[case] settings: &str, #[case] command: &str) {
+    let file = format!("version: 1\nname: billing\ntypes: {{ mail: {{ on-failure: block{settings} }} }}\n");
+    let mut world = World::of(&file);
+    world.seen.channels = Some(vec![holder(&["billing.processor.mail"], 10, 90)]);
+    overdue(&mut world);
+    let findings = world.findings();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    let expected = "mail blocks at the oldest event: its worker (reports @ worker-7) has acknowledged none of 10 deliveries for \
+                    1m 30s; the event fails again and again, or the worker is frozen, and the worker's log says which";
+    assert_eq!((findings[0].words().as_str(), findings[0].command().as_str()), (expected, command));
+}
+
+#[test]
+fn a_policy_that_wedges_timers_is_cleared_last() {
+    let limited = |limit: u64| {
+        let mut world = World::new();
+        world.policy("short", "^billing\\.processor\\.", "overflow");
+        let policy = world.objects().policies.last_mut().expect("a policy");
+        policy.priority = 200;
+        policy.definition =
+            [("max-length".to_owned(), limit.into()), ("overflow".to_owned(), "reject-publish".into())].into();
+        world.policy("ha", "^billing\\.hatchery", "message-ttl");
+        world
+    };
+    let commands = |world: &World| world.findings().iter().map(Finding::command).collect::<Vec<_>>();
+    let clear = |policy: &str| format!("rabbitmqctl clear_policy -p / {policy}");
+    assert_eq!(commands(&limited(3)), [clear("ha"), clear("short")]);
+
+    let mut world = limited(3);
+    wedged(&mut world);
+    let raise = "rabbitmqctl set_policy -p / --priority 200 --apply-to queues short '^billing\\.processor\\.' \
+                 '{\"max-length\":1000000,\"overflow\":\"reject-publish\"}'";
+    assert_eq!(commands(&world), [raise, &clear("ha"), "topology plan"]);
+
+    // Raised, and the timer has not noticed yet.
+    let mut world = limited(1_000_000);
+    wedged(&mut world);
+    assert_eq!(commands(&world), ["topology status --watch", &clear("ha"), "topology plan"]);
+}
+
+#[test]
+fn the_command_for_queues_without_a_consumer_is_for_all_their_types() {
+    let mut world = World::new();
+    world.fill("billing.processor.log", 2);
+    world.fill("billing.aside.log", 1);
+    world.fill("billing.processor.mail", 11);
+    let findings = world.findings();
+    assert_eq!(findings[0].command(), "topology work --type mail,log --exec COMMAND", "{findings:?}");
+}
+
+#[test]
+fn overdue_events_are_counted_and_the_command_runs_them() {
+    let mut world = World::new();
+    overdue(&mut world);
+    world.seen.overdue[0].events = 3;
+    let found = |world: &World| (world.findings()[0].words(), world.findings()[0].command());
+    let words = "3 events of mail are overdue: the first one (0197c5e2) was due 3h ago and has not run";
+    let command = "topology events run-now --type mail --due-before '1m ago'";
+    assert_eq!(found(&world), (words.to_owned(), command.to_owned()));
+    let import = OverdueEvent {
+        event_type: "hr-import".parse().expect("a word"),
+        due: world.seen.at - SignedDuration::from_mins(30),
+        events: 200,
+        may_be_more: true,
+        ..world.seen.overdue[0].clone()
+    };
+    world.seen.overdue.push(import);
+    let words = "at least 203 events of mail and 1 more type are overdue: the first one (0197c5e2) was due 3h ago and has not \
+                 run";
+    let command = "topology events run-now --type mail --type hr-import --due-before '1m ago'";
+    assert_eq!(found(&world), (words.to_owned(), command.to_owned()));
 }
 
 #[test]

@@ -70,6 +70,7 @@ impl World {
             counts: counts.map(|(name, _)| (name.clone(), TypeCounts::default())).collect(),
             has_owner: true,
             evicts: None,
+            refusal: None,
         };
         let seen = Observation {
             at,

@@ -104,9 +104,24 @@ fn a_pipe_cuts_no_name() {
 
 #[test]
 fn the_verdict_is_no_further_than_what_is_known() {
-    let shown = |world: &World| screen(&world.summary(), Room { columns: 80, rows: None }, false);
+    let shown = |world: &World| screen(&world.summary(), Room { columns: usize::MAX, rows: None }, false);
     let mut world = World::new();
     assert!(!shown(&world).contains("as far as is known"));
     world.seen.redis = Redis::NotGiven;
     assert!(shown(&world).contains("nothing is wrong as far as is known"));
+
+    // Seconds after an apply RabbitMQ has no figures.
+    let mut world = World::new();
+    for figures in world.seen.readings[0].queues.values_mut() {
+        *figures = Figures::default();
+    }
+    let screen = shown(&world);
+    assert!(screen.contains("nothing is wrong as far as is known"), "{screen}");
+    assert!(
+        screen.contains("Not known: figures of the queues of hr-import, log, mail: RabbitMQ has told none so far."),
+        "{screen}"
+    );
+    // A queue that does not exist has no figures either, which is another finding.
+    world.objects().queues.clear();
+    assert_eq!(world.summary().unknown, Vec::<String>::new());
 }

@@ -11,7 +11,7 @@ use crate::{
     figures::Alarm,
     plan::Shadowing,
     verbs::status::{
-        finding::{Finding, Letters, Queue},
+        finding::{Cure, Finding, Letters, Queue},
         summary::{Found, Summary},
     },
 };
@@ -33,11 +33,27 @@ pub(super) fn one_of_each() -> Vec<Finding> {
                 queues: vec!["billing.hatchery.5m".to_owned(), "billing.hatchery.1h".to_owned()],
             },
             vhost: "/".to_owned(),
+            cure: Cure::Clear,
         },
         Finding::NotApplied { exchange: "billing.scheduler".to_owned() },
+        Finding::RedisAway {
+            why: "Redis at redis://redis:6379/0 is away: Connection refused (os error 111)".to_owned(),
+            waiting: 13,
+        },
+        Finding::RedisTakesNoWrites {
+            state: "read-only",
+            why: "Redis at redis://redis:6379/0 is read-only: READONLY You can't write against a read only replica."
+                .to_owned(),
+            waiting: 0,
+        },
+        Finding::RedisTaken { by: "rabbit-old".to_owned(), waiting: 0 },
         Finding::Wedged { queues: vec![queue("billing.hatchery.5m", 41)] },
         Finding::Unrouted { queue: queue("billing.unrouted", 500) },
-        Finding::NoConsumer { queues: vec![queue("billing.processor.mail", 412)], event_type: "mail".to_owned() },
+        Finding::NoConsumer {
+            queues: vec![queue("billing.processor.mail", 412)],
+            event_type: "mail".to_owned(),
+            types: vec!["mail".to_owned()],
+        },
         Finding::SourceNoConsumer { queues: vec![queue("billing.source.hr", 9)], source: "hr".to_owned() },
         Finding::SourceMissing { queues: vec!["hr-changes".to_owned()], source: "theirs".to_owned() },
         Finding::NotAcknowledging {
@@ -47,11 +63,20 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             held: 200,
             silent_seconds: 260,
         },
+        Finding::Blocked {
+            types: vec!["mail".to_owned()],
+            connection: "10.0.0.7:45120 -> 10.0.0.2:5672".to_owned(),
+            program: Some("topology work mail @ worker-7".to_owned()),
+            held: 10,
+            silent_seconds: 20,
+            show: "topology events list --type mail --due-before now".to_owned(),
+        },
         Finding::HandlerUnavailable {
             why: "error trying to connect: Connection refused (os error 111)".to_owned(),
             types: vec!["hr-import".to_owned(), "mail".to_owned()],
             workers: 6,
             of: 6,
+            show: "topology events list --type hr-import --due-before now".to_owned(),
         },
         Finding::Overdue {
             event_type: "hr-import".to_owned(),
@@ -59,17 +84,16 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             id: None,
             due: Timestamp::UNIX_EPOCH,
             ago: "3h ago".to_owned(),
+            events: 3,
+            may_be_more: false,
             types: 2,
+            names: vec!["hr-import".to_owned(), "mail".to_owned()],
         },
         Finding::ScheduleLate {
             schedules: vec!["nightly".to_owned(), "poll".to_owned()],
             due: Timestamp::UNIX_EPOCH,
             ago: "10m ago".to_owned(),
         },
-        Finding::RedisAway {
-            why: "Redis at redis://redis:6379/0 is away: Connection refused (os error 111)".to_owned(),
-        },
-        Finding::RedisTaken { by: "rabbit-old".to_owned() },
         Finding::RedisEmptied { events: 412 },
         Finding::RedisEvicts { policy: "allkeys-lru".to_owned() },
         Finding::ManagementAway {

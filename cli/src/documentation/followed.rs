@@ -21,6 +21,8 @@ const NOT_FOLLOWED: &[(&str, &str, &str)] = &[
     ("docs/operations/broken-x-death.md", "$ rabbitmqctl eval", "faults::x_death runs them"),
     ("docs/operations/connections.md", "export AMQP_URL", "needs three nodes; connections::cluster has them"),
     ("docs/operations/observe.md", "OTEL_EXPORTER", "scripts/traces runs it"),
+    ("docs/reference/command-line.md", "", "the examples of --help, which are parsed; verbs:: has each verb"),
+    ("docs/releases.md", "version=", "makes a release"),
     ("docs/testing.md", "", BUILDS),
     ("docs/tutorial.md", "cargo install", INSTALLS),
     ("docs/tutorial.md", "docker compose", INSTALLS),

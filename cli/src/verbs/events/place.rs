@@ -80,8 +80,7 @@ impl Asked<'_> {
         let (text, may_have_it) = match (self.seen.ready(&queue), self.seen.held(&queue)) {
             (Some(0), Some(0)) if is_new => (format!("it has just come due; {counted} may not have it yet"), true),
             (Some(0), Some(0)) => (format!("it is due, but not in {counted}"), false),
-            (Some(0), Some(_)) => (format!("it is due, and should be with a worker, from {counted}"), true),
-            (Some(0), None) => (format!("it is due, but not ready in {counted}: perhaps a worker has it"), true),
+            (Some(0), _) => (format!("it is due, but not ready in {counted}: perhaps a worker has it"), true),
             _ => (format!("it is due, and should be in {counted}"), true),
         };
         let retrying = format!("{}.{}.", self.names.retry(), self.event.event_type);
@@ -96,8 +95,9 @@ impl Asked<'_> {
             })
         });
         let others = self.unrouted().into_iter().chain(wedged).collect();
-        let all_known = self.unrouted_is_known() && timers.iter().all(|timer| self.seen.expired(timer).is_some());
-        self.or_elsewhere(text, may_have_it.then_some(queue), others, all_known)
+        let all_known = timers.iter().all(|timer| self.seen.expired(timer).is_some());
+        let no_other = self.no_other(", and no timer has an expired message").filter(|_| all_known);
+        self.or_elsewhere(text, may_have_it.then_some(queue), others, no_other)
     }
 
     fn delayed(&self, queues: Vec<String>, then: &str) -> Place {
@@ -111,26 +111,25 @@ impl Asked<'_> {
         let names = queues.join(" or ");
         if all == Some(0) && !timers.is_empty() {
             let text = format!("it is not due, but not in {names} (0 messages)");
-            return self.or_elsewhere(text, None, others, self.unrouted_is_known());
+            return self.or_elsewhere(text, None, others, self.no_other(""));
         }
         let counted = ready.max(all).filter(|counted| *counted > 0);
         let counted = counted.map(|counted| format!(" ({})", messages(counted))).unwrap_or_default();
         let text = format!("{names}{counted}; RabbitMQ moves it to {then} when it is due");
-        self.or_elsewhere(text, queues, others, false)
+        self.or_elsewhere(text, queues, others, None)
     }
 
     fn dead_letter(&self, queue: String) -> Place {
         let counted = self.counted(&queue);
         let (text, may_have_it) = match (self.seen.ready(&queue), self.seen.held(&queue)) {
             (Some(0), Some(0)) => (format!("it was given up, but is not in {counted}"), false),
-            (Some(0), Some(_)) => (format!("somebody reads {counted}, where it should be for people"), true),
-            (Some(0), None) => {
+            (Some(0), _) => {
                 (format!("it was given up, but is not ready in {counted}: perhaps somebody reads it"), true)
             }
             _ => (format!("it should be in {counted}, for people"), true),
         };
         let others = self.unrouted().into_iter().collect();
-        let mut place = self.or_elsewhere(text, may_have_it.then_some(queue), others, self.unrouted_is_known());
+        let mut place = self.or_elsewhere(text, may_have_it.then_some(queue), others, self.no_other(""));
         if let (true, Some(id)) = (may_have_it, &self.event.id) {
             let command = format!("topology dead-letter show --type {} {}", self.event.event_type, quoted(id));
             place.commands.insert(0, command);
@@ -138,28 +137,25 @@ impl Asked<'_> {
         place
     }
 
-    /// Returns the place: in these queues, or in one of the others. If no queue may have the event, and all counts are known,
-    /// it was removed.
+    /// Returns the place: in these queues, or in one of the others. If no queue may have the event, it was removed. `no_other`
+    /// says that no other queue has it, if all counts are known.
     fn or_elsewhere(
         &self,
         text: String,
         queues: impl IntoIterator<Item = String>,
         others: Vec<Other>,
-        all_known: bool,
+        no_other: Option<String>,
     ) -> Place {
         let mut place = Place { text, queues: queues.into_iter().collect(), ..Place::default() };
         if !others.is_empty() {
             let texts: Vec<&str> = others.iter().map(|other| other.text.as_str()).collect();
             place.text += &format!(". It may be in {} instead", texts.join(" or "));
-            if place.queues.is_empty() && all_known {
+            if place.queues.is_empty() && no_other.is_some() {
                 place.text += "; if it is not, its message was removed";
             }
-        } else if place.queues.is_empty() && all_known {
+        } else if let (true, Some(no_other)) = (place.queues.is_empty(), no_other) {
             place.is_removed = true;
-            place.text += &format!(
-                ". {} and the timers do not have it either: somebody removed its message, or the broker lost it",
-                self.names.unrouted()
-            );
+            place.text += &format!(". {no_other}: somebody removed its message, or the broker lost it");
         } else if place.queues.is_empty() {
             place.text += ". Whether another queue has it is not known";
         }
@@ -184,9 +180,11 @@ impl Asked<'_> {
         (count > 0).then_some(Other { queue, text, command })
     }
 
-    fn unrouted_is_known(&self) -> bool {
+    /// Returns what is said if neither `unrouted` nor other queues have the event. `None` if the counts do not tell.
+    fn no_other(&self, nor: &str) -> Option<String> {
         let queue = self.names.unrouted();
-        self.seen.ready(&queue).is_some() && self.seen.held(&queue).is_some()
+        self.seen.ready(&queue).and(self.seen.held(&queue))?;
+        Some(format!("{queue} is empty too{nor}"))
     }
 
     /// Returns a queue with its counts, as far as they are known.

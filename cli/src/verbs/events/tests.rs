@@ -126,9 +126,9 @@ fn a_list_is_as_it_was_drawn() {
 fn an_event_is_as_it_was_drawn() {
     let topology = file();
     let seen = seen(&[
-        ("retry.hr-import.1m", Some((1, 0, 0))),
+        ("processor.hr-import", Some((3, 1, 0))),
         ("hatchery.1h", Some((9, 0, 0))),
-        ("unrouted", Some((0, 0, 0))),
+        ("dead-letter.mail", Some((12, 0, 0))),
     ]);
     screens("events/show", |columns| {
         let blocks = some().into_iter().take(4).map(|event| {

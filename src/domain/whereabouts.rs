@@ -1,4 +1,5 @@
-//! Where the newest copy of an event is, as its state tells. The broker itself cannot be asked for one message.
+//! Where the newest copy of an event should be, as its state tells. The broker itself cannot be asked for one message:
+//! the copy may also be in `unrouted` or in a timer that cannot deliver it, or somebody may have removed it.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use super::{
 /// The place of an event's newest copy on the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// The copy is due, and waits in this queue for a worker.
+    /// The copy is due, and should wait in this queue for a worker.
     Due {
         /// The processing queue.
         queue: String,
@@ -53,6 +54,8 @@ impl Whereabouts {
         let is_due = event.due.is_none_or(|due| due <= now);
         Some(match event.state {
             State::Handled | State::Cancelled => Self::Ended,
+            // Without a lease no worker is known to have it: RabbitMQ has returned its message, or will.
+            State::Running if event.leased == Some(false) => Self::Due { queue: processing },
             State::Running => Self::Running { queue: processing },
             State::DeadLetter => Self::DeadLetter { queue: names.dead_letters(&event.event_type) },
             State::Waiting | State::Retry if is_due => Self::Due { queue: processing },
@@ -133,6 +136,8 @@ mod tests {
     #[case::retry_due(failed(60), 1_000, due())]
     #[case::running(known("i", state((5, false, 0), 5, true), Stage::Waiting), 1_001,
         Whereabouts::Running { queue: "t.processor.mail".to_owned() })]
+    #[case::started_by_a_worker_that_is_gone(
+        EventInfo { leased: Some(false), ..known("i", state((5, false, 0), 5, true), Stage::Waiting) }, 1_001, due())]
     #[case::given_up(known("i", state((5, false, 3), 5, false), Stage::DeadLetter), 1_001,
         Whereabouts::DeadLetter { queue: "t.dead-letter.mail".to_owned() })]
     #[case::handled(known("i", state((5, true, 0), 5, false), Stage::Waiting), 999, Whereabouts::Ended)]

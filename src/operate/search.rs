@@ -14,7 +14,7 @@ use super::{
 use crate::{
     domain::{
         register::{
-            DedupSlot, Subject,
+            DedupSlot, Subject, Terms,
             event_info::EventInfo,
             filter::Filter,
             index::{Find, Found},
@@ -118,6 +118,9 @@ impl Events {
                 }
             }
         }
+        for event in &mut known {
+            self.shared.look_up_lease(event).await?;
+        }
         Ok(known)
     }
 }
@@ -189,6 +192,20 @@ impl Shared {
         lane.page = found.into_iter().filter(|event| filter.matches(event)).collect();
         lane.page.make_contiguous().sort_by_key(|event| event.due);
         lane.next = next;
+        Ok(())
+    }
+
+    /// Looks up the lease of a started event, which a search has not read. It stays unknown if it is not stored with the
+    /// slot: an event that competes with no other, of a type that excludes, has the lease of its reference.
+    async fn look_up_lease(&self, event: &mut EventInfo) -> Result<(), EventsError> {
+        let subject = event.subject();
+        let is_beside = |terms: Terms| subject.leaseholder(&terms) == subject.home(&event.slot);
+        if !self.terms(&event.event_type).is_some_and(is_beside) {
+            event.leased = event.leased.filter(|leased| *leased);
+        } else if event.running && event.leased.is_none() {
+            let found = self.look_at(&[(subject, event.slot.clone())]).await?;
+            event.leased = found.first().and_then(|found| found.leased);
+        }
         Ok(())
     }
 

@@ -133,6 +133,11 @@ impl ManagementApi {
         if are_wanted { self.client.get_with(&["queues", &self.vhost], &TOTALS).await } else { Ok(Vec::new()) }
     }
 
+    /// Returns the cluster name of the broker. `None` if it has none.
+    pub(crate) async fn cluster_name(&self) -> Result<Option<String>, ManagementError> {
+        Ok(self.client.get::<Overview>(&["overview"]).await?.cluster_name)
+    }
+
     /// Returns the URL of the API, without credentials.
     #[must_use]
     pub fn shown(&self) -> String {

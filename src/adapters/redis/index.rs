@@ -109,7 +109,7 @@ impl RedisRegister {
                 let state = packed::state(&entry.slot, &slot).unwrap_or_default();
                 Some((
                     Place { due, member },
-                    Shown { slot: entry.slot.clone(), state, leased: false, entry: Some(entry) },
+                    Shown { slot: entry.slot.clone(), state, leased: None, entry: Some(entry) },
                 ))
             }));
         }
@@ -212,7 +212,7 @@ fn shown(subject: &Subject, home: &Home<'_>, (field, state, details, leased): &R
     Some(Shown {
         state: packed::state(&slot, state).unwrap_or_default(),
         slot,
-        leased: *leased > 0,
+        leased: Some(*leased > 0),
         entry: packed::entry(&subject.event_type, &home.place(), field, details),
     })
 }

@@ -48,6 +48,13 @@ pub struct EventInfo {
     pub state: State,
     /// Whether an event of the slot is started and not settled: this event, or one that it replaces.
     pub running: bool,
+    /// Whether a worker holds the lease of a run of the slot. `None` if it was not looked up: in a search, and where the
+    /// lease is not stored with the slot. A started event without a lease has lost its worker, or its worker does not reach
+    /// the register.
+    pub leased: Option<bool>,
+    /// How often a worker has started the latest copy and has not settled it or given it back since: the run that is under
+    /// way, and the crashes before it.
+    pub starts: u32,
     /// The time at which the latest copy is due, in milliseconds.
     pub due: Option<Timestamp>,
     /// Failed attempts so far.
@@ -67,7 +74,7 @@ impl EventInfo {
         let copy = wanted(&slot, &state);
         let begun = state.begun && !state.mark.finished;
         // The run of a cancelled event goes on, and only its lease tells of it.
-        let running = begun || leased;
+        let running = begun || leased == Some(true);
         let of_newest = copy.as_ref().is_none_or(|copy| copy.version <= state.mark.version);
         let (subject, due, note) = match entry {
             Some(entry) => (entry.subject, Some(entry.due), Some(entry.note)),
@@ -91,6 +98,8 @@ impl EventInfo {
             id,
             slot,
             running,
+            leased,
+            starts: if of_newest && copy.is_some() { state.crashes + u32::from(begun) } else { 0 },
             due: due.or_else(|| Timestamp::from_millisecond(state.due).ok().filter(|_| state.due > 0)),
             attempts: note.as_ref().map_or(0, |note| note.attempts),
             reason: note.and_then(|note| note.reason),
@@ -160,7 +169,7 @@ pub(crate) mod tests {
         let note = Note { stage, attempts: 2, reason: Some("retry: Connection refused".into()) };
         let due = Timestamp::from_second(1_000).expect("a time");
         let entry = Entry { subject: subject(), slot: slot.clone(), due, note };
-        EventInfo::of(&subject(), Shown { slot, state, leased: false, entry: Some(entry) })
+        EventInfo::of(&subject(), Shown { slot, state, leased: None, entry: Some(entry) })
     }
 
     pub(crate) fn state(mark: (i64, bool, i64), newest: i64, begun: bool) -> SlotState {
@@ -195,12 +204,22 @@ pub(crate) mod tests {
         assert_eq!((known.state, known.copy.map(|copy| (copy.version, copy.generation))), (expected, copy));
     }
 
+    #[rstest]
+    #[case::not_started(state((5, false, 0), 5, false), 0)]
+    #[case::started_once(state((5, false, 0), 5, true), 1)]
+    #[case::started_again_after_three_crashes(SlotState { crashes: 3, ..state((5, false, 0), 5, true) }, 4)]
+    #[case::given_back_after_a_crash(SlotState { crashes: 1, ..state((5, false, 0), 5, false) }, 1)]
+    #[case::of_an_older_event(SlotState { crashes: 1, ..state((5, false, 0), 6, true) }, 0)]
+    #[case::handled(SlotState { crashes: 1, ..state((5, true, 0), 5, false) }, 0)]
+    fn starts_without_an_end_are_counted(#[case] state: SlotState, #[case] expected: u32) {
+        assert_eq!(known("i", state, Stage::Waiting).starts, expected);
+    }
+
     #[test]
     fn an_event_without_its_index_entry_is_shown_as_far_as_it_is_known() {
         let later = Some(Later { at: 1, version: 5, generation: 0 });
         let slot = SlotState { due: 5_000, later, ..state((0, false, 0), 5, false) };
-        let known =
-            EventInfo::of(&subject(), Shown { slot: DedupSlot::Dated, state: slot, leased: false, entry: None });
+        let known = EventInfo::of(&subject(), Shown { slot: DedupSlot::Dated, state: slot, leased: None, entry: None });
         assert_eq!((known.id, known.state), (None, State::Waiting));
         assert_eq!(known.due, Timestamp::from_second(5).ok());
     }

@@ -17,7 +17,7 @@ use crate::domain::words::{EventType, Reference};
 /// # let (slot, due) = (DedupSlot::Event("a".to_owned()), hatchery::parse_time("2026-06-01T09:00:00Z")?);
 /// # let note = Note { stage: Stage::Retry, attempts: 3, reason: Some("Connection refused".to_owned()) };
 /// # let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due, note });
-/// # let event = EventInfo::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry });
+/// # let event = EventInfo::of(&subject, Shown { slot, state: SlotState::default(), leased: None, entry });
 /// use hatchery::{Filter, State, parse_time};
 ///
 /// // Events of the twelfth department that failed three times, are due by nine, and cannot connect.

@@ -46,9 +46,9 @@ pub struct Shown {
     pub slot: DedupSlot,
     /// The state that decides about the slot's copies. It is all zero if no call has written the slot yet.
     pub state: SlotState,
-    /// Whether a run of the slot holds the lease of the slot's home. The run may have been cancelled since. Always `false`
-    /// in a list, which reads no leases, and for an `e:` slot of a type that excludes, whose lease is the reference's.
-    pub leased: bool,
+    /// Whether a run of the slot holds the lease of the slot's home. The run may have been cancelled since. `None` in a
+    /// list, which reads no leases.
+    pub leased: Option<bool>,
     /// The entry in the index. `None` if the event is handled or cancelled, or if the entry was lost.
     pub entry: Option<Entry>,
 }
@@ -235,7 +235,7 @@ impl Index {
         let shown = |(_, key, entry): (Place, &(String, String), &Entry)| Shown {
             slot: entry.slot.clone(),
             state: shard.slot(at, key),
-            leased: false,
+            leased: None,
             entry: Some(entry.clone()),
         };
         Found { events: page.into_iter().map(shown).collect(), next }
@@ -274,7 +274,7 @@ impl Index {
         let key = subject.key(slot);
         let entry = self.entries.get(&key).filter(|entry| lives(at, shard, &key, entry));
         let lease = shard.leases.get(&subject.home(slot).lease());
-        let leased = lease.is_some_and(|lease| lease.until > at.micros.div_euclid(1000) && lease.field == key.1);
+        let leased = Some(lease.is_some_and(|lease| lease.until > at.micros.div_euclid(1000) && lease.field == key.1));
         let shown = Shown { slot: slot.clone(), state: shard.slot(at, &key), leased, entry: entry.cloned() };
         (shown.state.until > 0 || shown.entry.is_some()).then_some(shown)
     }

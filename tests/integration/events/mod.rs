@@ -4,6 +4,7 @@ mod backlog;
 mod cancelled;
 mod listed;
 mod moved;
+mod placed;
 
 use std::time::Duration;
 

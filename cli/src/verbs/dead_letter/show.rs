@@ -113,7 +113,7 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
         }
     }
     if shown.is_empty() {
-        return Err(Ended::new(Exit::Error, "there is no such letter").into());
+        return Err(Ended::new(Exit::Error, args.filters.not_found()).into());
     }
     let letters: Vec<Whole> =
         shown.iter().map(|(letter, standing, queue)| whole(letter, standing, queue, args.payload_limit)).collect();

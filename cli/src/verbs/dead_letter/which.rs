@@ -66,6 +66,15 @@ impl Filters {
         if self.unrouted { " --unrouted" } else { "" }
     }
 
+    /// Says that no letter was found, and where else it may be.
+    pub(super) const fn not_found(&self) -> &'static str {
+        if self.unrouted {
+            "there is no such message in `unrouted`; without --unrouted the dead-letter queues are searched"
+        } else {
+            "there is no such letter; --unrouted searches the messages that no queue has taken"
+        }
+    }
+
     /// Returns the queues of the letters. An unknown type is allowed with `--unrouted`: it may be why the messages are
     /// there.
     pub(super) fn queues(&self, letters: &DeadLetters) -> anyhow::Result<Vec<LetterQueue>> {

@@ -25,8 +25,9 @@ pub(crate) struct EventView {
     id: Option<String>,
     /// The slot in which it competes with other events of its reference; `null` if the register has none.
     slot: Option<String>,
-    /// `waiting`, `running`, `retry`, `dead-letter`, `handled` or `cancelled`; `null` if the register has no slot.
-    state: Option<&'static str>,
+    /// `waiting`, `running`, `retry`, `dead-letter`, `handled` or `cancelled`; `null` if the register has no slot. `events
+    /// show` also says `started`: the event was started and has not ended, and no worker holds its lease.
+    pub(super) state: Option<&'static str>,
     /// Whether the event or one that it replaces runs.
     running: bool,
     /// When it is due.

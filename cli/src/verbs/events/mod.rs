@@ -6,9 +6,11 @@ mod cancel;
 mod connected;
 mod list;
 mod moving;
+mod place;
 mod reschedule;
 mod run_now;
 mod scheduled;
+mod seen;
 mod show;
 mod table;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use hatchery::{
     EventInfo, EventSelector, Events, State, Topology,
-    internals::{reason::failed_at, register::DedupSlot, whereabouts::Whereabouts},
+    internals::{reason::failed_at, register::DedupSlot, spec::TypeSpec},
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -14,7 +14,9 @@ use serde::Serialize;
 use super::{
     answer::{EventView, view},
     connected::with_events,
+    place::{self, Place},
     scheduled::OfSchedule,
+    seen::Seen,
     table,
     which::Filters,
 };
@@ -24,6 +26,7 @@ use crate::{
     folded::{LEAST, folded},
     load,
     output::{Format, Output},
+    verbs::status::quoted,
 };
 
 /// Show where an event is, why, and when it runs
@@ -40,9 +43,14 @@ cancelled events are counted, and shown with --all or -o json for as long as
 Redis remembers them. Those that compete with no other event are found only by
 their id.
 
-`where` is the queue in which the event's newest copy is, as its state in Redis
-tells. An event that waits for its time is in a hatchery or in the ladder; which
-one depends on when it was published.
+`where` is the queue in which the event's newest copy should be, as its state in
+Redis tells, and what the numbers of messages say to that: RabbitMQ cannot be
+asked for one message. An event that waits for its time is in a hatchery or in
+the ladder; which one depends on when it was published. `command` looks for the
+event elsewhere, or publishes it again if no queue has it.
+
+The state `started` is that of an event whose run began and has not ended, and
+for which no worker holds the lease.
 
 An event competes with the other events of its reference in the same slot: i
 immediate, d:TIME of one date, d all dated, f served by one run, q:TIME put off
@@ -89,8 +97,17 @@ pub(crate) struct Answer {
 pub(crate) struct Placed {
     #[serde(flatten)]
     event: EventView,
-    /// The queue in which the event is, or the queues in one of which it is.
+    /// The queues in one of which the event is, as far as is known. Empty if it has ended, or if none of them can have it.
     queues: Vec<String>,
+    /// Its place in words; `null` if the file does not have its type.
+    #[serde(rename = "where")]
+    place: Option<String>,
+    /// Commands that tell more of its place, or bring it back.
+    commands: Vec<String>,
+    /// Whether a worker holds the lease of its run; `null` if that was not found out.
+    leased: Option<bool>,
+    /// How often it was started and neither settled nor given back since.
+    starts: u32,
     /// The schedule that it belongs to; `null` if it belongs to none of the file.
     schedule: Option<OfSchedule>,
 }
@@ -111,10 +128,11 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         asked.extend(filters.named(&topology)?);
     }
     let file = topology.clone();
-    with_events(common, topology, output, async |events| show(events, args, &asked, &file, output).await).await
+    with_events(common, topology, output, async |events| show(common, events, args, &asked, &file, output).await).await
 }
 
 async fn show(
+    common: &Common,
     events: &Events,
     args: &Args,
     asked: &[EventSelector],
@@ -125,29 +143,23 @@ async fn show(
     let mut known = each_type.try_concat().await?;
     known.sort_by_key(|event| (is_past(event), !event.running, event.due));
     let now = Timestamp::now();
+    let open = known.iter().filter(|event| !is_past(event)).count();
+    let shown = if args.all || open == 0 || !output.is_text() { known.len() } else { open };
+    let placed = placed(common, events, &known[..shown], topology, now).await?;
     match output.format {
         Format::Text => {}
-        Format::Json => {
-            output.json(&Answer { events: known.iter().map(|event| placed(event, topology, now)).collect() })?;
-        }
-        Format::Ndjson => known.iter().try_for_each(|event| output.json(&placed(event, topology, now)))?,
+        Format::Json => output.json(&Answer { events: placed.iter().map(|placed| placed.view(topology)).collect() })?,
+        Format::Ndjson => placed.iter().try_for_each(|placed| output.json(&placed.view(topology)))?,
     }
     if known.is_empty() {
         let name = Filters::naming(None, args.reference.clone(), args.event.clone().or_else(|| args.id.clone())).name();
-        return Err(Ended::new(Exit::Error, format!("nothing is known of {name}{}", hint(args))).into());
+        return Err(Ended::new(Exit::Error, format!("nothing is known of {name}; {}", hint(args))).into());
     }
     if output.is_text() {
-        let open = known.iter().filter(|event| !is_past(event)).count();
-        let shown = if args.all || open == 0 { known.len() } else { open };
-        let mut blocks = Vec::new();
-        for event in &known[..shown] {
-            let place = Whereabouts::of(event, topology, now);
-            let place = match place {
-                Some(place) => Some(place_text(events, &place).await),
-                None => None,
-            };
-            blocks.push(block(event, topology, place.as_deref(), now, Output::columns()));
-        }
+        let blocks: Vec<String> = placed
+            .iter()
+            .map(|Found { event, place }| block(event, topology, place.as_ref(), now, Output::columns()))
+            .collect();
         output.print(&blocks.join("\n"))?;
         let left = known.len() - shown;
         if left > 0 {
@@ -160,32 +172,65 @@ async fn show(
 /// The columns before the values of an event.
 const NAMES: usize = 11;
 
-/// Returns the event as JSON, with the queue in which it is.
-fn placed(event: &EventInfo, topology: &Topology, now: Timestamp) -> Placed {
-    let queues = match Whereabouts::of(event, topology, now) {
-        Some(Whereabouts::Due { queue } | Whereabouts::Running { queue } | Whereabouts::DeadLetter { queue }) => {
-            vec![queue]
-        }
-        Some(Whereabouts::Delayed { queues, .. }) => queues,
-        Some(Whereabouts::Ended) | None => Vec::new(),
-    };
-    Placed { event: view(event), queues, schedule: OfSchedule::of(event, topology) }
+/// An event and its place.
+struct Found<'a> {
+    event: &'a EventInfo,
+    /// `None` if the file does not have its type.
+    place: Option<Place>,
 }
 
-/// Returns the place in words. The length of the queue is left out if the broker does not tell it.
-async fn place_text(events: &Events, place: &Whereabouts) -> String {
-    let with_length = async |queue: &str| match events.ready(queue).await {
-        Ok(ready) => format!("{queue} ({ready} ready)"),
-        Err(_) => queue.to_owned(),
-    };
-    match place {
-        Whereabouts::Due { queue } => format!("{}: it is due, and waits for a worker", with_length(queue).await),
-        Whereabouts::Running { queue } => format!("a worker has it, from {}", with_length(queue).await),
-        Whereabouts::Delayed { queues, then } => {
-            format!("{}; RabbitMQ moves it to {then} when it is due", queues.join(" or "))
+impl Found<'_> {
+    /// Returns the event as JSON.
+    fn view(&self, topology: &Topology) -> Placed {
+        let Self { event, place } = self;
+        let place = place.as_ref();
+        let mut shown = view(event);
+        shown.state = Some(state(event));
+        Placed {
+            event: shown,
+            queues: place.map(|place| place.queues.clone()).unwrap_or_default(),
+            place: place.map(|place| place.text.clone()),
+            commands: place.map(|place| place.commands.clone()).unwrap_or_default(),
+            leased: event.leased,
+            starts: event.starts,
+            schedule: OfSchedule::of(event, topology),
         }
-        Whereabouts::DeadLetter { queue } => format!("{}, for people", with_length(queue).await),
-        Whereabouts::Ended => "nowhere: what is still in a queue is dropped".to_owned(),
+    }
+}
+
+/// Looks at the broker's queues, and returns the events with their places.
+async fn placed<'a>(
+    common: &Common,
+    events: &Events,
+    known: &'a [EventInfo],
+    topology: &Topology,
+    now: Timestamp,
+) -> anyhow::Result<Vec<Found<'a>>> {
+    let mut places = Vec::new();
+    // Between two queues an event is in neither for a moment. So it counts as removed only if two looks say so.
+    for _ in 0..2 {
+        let seen = if known.is_empty() { Seen::default() } else { Seen::of(common, topology, known).await? };
+        places = known.iter().map(|event| place::place(event, topology, &seen, now)).collect();
+        if !places.iter().flatten().any(|place: &Place| place.is_removed) {
+            break;
+        }
+    }
+    let mut all = Vec::new();
+    for (event, mut place) in known.iter().zip(places) {
+        if let Some(place) = place.as_mut().filter(|place| place.is_removed) {
+            let not_kept = events.not_kept(std::slice::from_ref(event), None).await?;
+            place.remedy(event, not_kept.iter().all(Option::is_none));
+        }
+        all.push(Found { event, place });
+    }
+    Ok(all)
+}
+
+/// Returns the state of an event. An event that was started and has no lease may have no worker any more.
+fn state(event: &EventInfo) -> &'static str {
+    match (event.state, event.leased) {
+        (State::Running, Some(false)) => "started",
+        (state, _) => state.as_str(),
     }
 }
 
@@ -194,21 +239,30 @@ const fn is_past(event: &EventInfo) -> bool {
     event.copy.is_none() && !event.running
 }
 
-/// Returns a hint for a search by reference: a handled or cancelled event that competes with no other is found only by
-/// its id.
-const fn hint(args: &Args) -> &'static str {
-    if args.id.is_none() && args.event.is_none() {
-        "; a handled or cancelled event that competes with no other is found only by its id"
-    } else {
-        ""
-    }
+/// Returns what to look at if the register knows no such event. A handled or cancelled event that competes with no other
+/// is found only by its id, and messages of other programs are not in the register at all.
+fn hint(args: &Args) -> String {
+    let which = match (&args.event, &args.id, &args.reference) {
+        (Some(id), ..) | (None, Some(id), _) => quoted(id),
+        (None, None, Some(reference)) => {
+            let which = format!("--reference {}", quoted(reference));
+            return format!(
+                "a handled or cancelled event that competes with no other is found only by its id. A message that the \
+                 register does not know may be found by `topology dead-letter show {which}`, also with --unrouted"
+            );
+        }
+        (None, None, None) => String::new(),
+    };
+    format!(
+        "a message that the register does not know may be found by `topology dead-letter show {which}`, also with --unrouted"
+    )
 }
 
 /// Returns the screen of an event, with its place in words.
 pub(super) fn block(
     event: &EventInfo,
     topology: &Topology,
-    place: Option<&str>,
+    place: Option<&Place>,
     now: Timestamp,
     columns: usize,
 ) -> String {
@@ -237,15 +291,21 @@ pub(super) fn block(
         line(&mut text, "schedule", &schedule.text());
     }
     // The colour is no part of the value, of which characters that act on a terminal are replaced.
-    let _ = writeln!(text, "{:<10} {style}{}{style:#}{also}", "state", event.state);
+    let _ = writeln!(text, "{:<10} {style}{}{style:#}{also}", "state", state(event));
     if let Some(place) = place {
-        line(&mut text, "where", place);
+        line(&mut text, "where", &place.text);
+        for command in &place.commands {
+            line(&mut text, "command", command);
+        }
     }
     if let Some(due) = event.due {
         line(&mut text, "due", &format!("{due} ({})", table::relative(now, due, 2)));
     }
     if event.copy.is_some() {
         line(&mut text, "attempts", &attempts(event, topology, now));
+    }
+    if let Some(starts) = starts(event) {
+        line(&mut text, "starts", &starts);
     }
     if let Some(reason) = &event.reason {
         line(&mut text, "reason", reason);
@@ -261,13 +321,31 @@ pub(super) fn block(
 
 /// Returns how often the event failed, of how often it may, and when it failed last.
 fn attempts(event: &EventInfo, topology: &Topology, now: Timestamp) -> String {
+    let spec = topology.types.get(&event.event_type);
+    if spec.is_some_and(TypeSpec::keeps_order) {
+        return "not counted, because of `on-failure: block`".to_owned();
+    }
     if event.attempts == 0 {
         return "0 failed".to_owned();
     }
-    let most = topology.types.get(&event.event_type).map(|spec| format!(" of {}", spec.retry.max_attempts));
+    let most = spec.map(|spec| format!(" of {}", spec.retry.max_attempts));
     let failed_at = event.reason.as_deref().and_then(failed_at);
     let last = failed_at.map(|time| format!(", the last one {}", table::relative(now, time, 2)));
     format!("{}{} failed{}", event.attempts, most.unwrap_or_default(), last.unwrap_or_default())
+}
+
+/// Returns how often the event was started without an end. `None` if that tells nothing that its state does not tell.
+fn starts(event: &EventInfo) -> Option<String> {
+    match (event.starts, event.state, event.leased) {
+        (0, ..) | (1, State::Running, Some(true) | None) => None,
+        (starts, State::Running, Some(false)) => Some(format!(
+            "{starts}, none of which has ended: the worker was killed or is frozen, or does not reach Redis"
+        )),
+        (starts, State::Running, _) => {
+            Some(format!("{starts}, of which the first {} have not ended: a worker was killed", starts - 1))
+        }
+        (starts, ..) => Some(format!("{starts}, none of which has ended: a worker was killed")),
+    }
 }
 
 /// Returns a slot with an explanation.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hatchery::{
-    EventInfo, MoveOutcome, PayloadNotKept, Topology,
+    EventInfo, MoveOutcome, PayloadNotKept, State, Topology,
     internals::register::{
         DedupSlot, Note, Stage, Subject,
         index::{Entry, Shown},
@@ -14,9 +14,11 @@ use jiff::Timestamp;
 
 use super::{
     bulk::{Act, DryRun},
-    cancel, list, moving, show,
+    cancel, list, moving, place,
+    seen::Seen,
+    show,
 };
-use crate::{golden::screens, verbs::status::Unlisted};
+use crate::{golden::screens, observed::Counts, verbs::status::Unlisted};
 
 const ID: &str = "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11";
 
@@ -39,7 +41,7 @@ pub(super) fn event(event_type: &str, reference: Option<&str>, stage: Stage, rea
     let slot = DedupSlot::Event(ID.to_owned());
     let note = Note { stage, attempts: 3, reason: reason.map(str::to_owned) };
     let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due: at(1_000_003_725), note });
-    EventInfo::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry })
+    EventInfo::of(&subject, Shown { slot, state: SlotState::default(), leased: None, entry })
 }
 
 fn failed() -> EventInfo {
@@ -63,7 +65,7 @@ fn some() -> Vec<EventInfo> {
             due: 999_999_000_000,
             ..SlotState::default()
         },
-        leased: true,
+        leased: Some(true),
         entry: None,
     };
     let subject = Subject {
@@ -123,21 +125,97 @@ fn a_list_is_as_it_was_drawn() {
 #[test]
 fn an_event_is_as_it_was_drawn() {
     let topology = file();
-    let places = [
-        "a worker has it, from billing.processor.hr-import (3 ready)",
-        "billing.hatchery.1h or billing.ladder.*; RabbitMQ moves it to billing.processor.mail when it is due",
-        "billing.retry.hr-import.1m; RabbitMQ moves it to billing.processor.hr-import when it is due",
-        "billing.dead-letter.mail (12 ready), for people",
-    ];
+    let seen = seen(&[
+        ("processor.hr-import", Some((3, 1, 0))),
+        ("hatchery.1h", Some((9, 0, 0))),
+        ("dead-letter.mail", Some((12, 0, 0))),
+    ]);
     screens("events/show", |columns| {
-        let blocks = some()
-            .into_iter()
-            .zip(places)
-            .map(|(event, place)| show::block(&event, &topology, Some(place), now(), columns));
+        let blocks = some().into_iter().take(4).map(|event| {
+            let place = place::place(&event, &topology, &seen, now());
+            show::block(&event, &topology, place.as_ref(), now(), columns)
+        });
         blocks.collect::<Vec<_>>().join("\n")
     });
     screens("events/show-of-schedules", |columns| {
         let blocks = scheduled().into_iter().map(|event| show::block(&event, &topology, None, now(), columns));
+        blocks.collect::<Vec<_>>().join("\n")
+    });
+}
+
+/// Returns the counts of queues: the ready messages, those that a worker holds, and those that have expired. `None` if AMQP
+/// alone tells, that nothing is ready. All other queues are empty.
+fn seen(given: &[(&str, Option<(u64, u64, u64)>)]) -> Seen {
+    let counts = |counts: &Option<(u64, u64, u64)>| match counts {
+        Some((ready, held, expired)) => Counts {
+            messages: Some(ready + held + expired),
+            messages_ready: Some(*ready),
+            messages_unacknowledged: Some(*held),
+            messages_dlx: Some(*expired),
+            consumers: None,
+        },
+        None => Counts { messages_ready: Some(0), ..Counts::default() },
+    };
+    let all =
+        ["unrouted", "hatchery.1h", "ladder.1.00-1s", "processor.hr-import", "processor.mail", "dead-letter.mail"];
+    let mut seen =
+        Seen { timers: vec!["billing.hatchery.1h".into(), "billing.ladder.1.00-1s".into()], ..Seen::default() };
+    for name in all {
+        seen.counts.insert(format!("billing.{name}"), counts(&Some((0, 0, 0))));
+    }
+    for (name, given) in given {
+        seen.counts.insert(format!("billing.{name}"), counts(given));
+    }
+    seen
+}
+
+/// Returns an event that was due some minutes ago.
+fn due() -> EventInfo {
+    let mut event = event("mail", None, Stage::Waiting, None);
+    event.due = Some(at(999_999_000));
+    event
+}
+
+#[test]
+fn a_place_says_what_the_queues_tell_and_no_more() {
+    let topology = file();
+    let in_order = "version: 1\nname: billing\ntypes: { mail: { on-failure: block } }\n";
+    let in_order = hatchery::file::read(in_order, "topology.yaml").expect("valid");
+    let mut started = due();
+    (started.state, started.leased, started.starts) = (State::Running, Some(false), 4);
+    let mut new = due();
+    new.due = Some(at(999_999_998));
+    let waiting = event("mail", None, Stage::Waiting, None);
+    let cases = [
+        ("in its queue", due(), &topology, seen(&[("processor.mail", Some((12, 3, 0)))])),
+        ("held by a worker", due(), &topology, seen(&[("processor.mail", Some((0, 1, 0)))])),
+        ("no management API", due(), &topology, seen(&[("processor.mail", None)])),
+        ("just due", new, &topology, seen(&[])),
+        ("removed", due(), &topology, seen(&[])),
+        ("perhaps unrouted", due(), &topology, seen(&[("unrouted", Some((2, 0, 0)))])),
+        (
+            "in a wedged timer",
+            due(),
+            &topology,
+            seen(&[("processor.mail", Some((12, 0, 0))), ("hatchery.1h", Some((0, 0, 32)))]),
+        ),
+        ("started by a worker that is gone", started, &topology, seen(&[("processor.mail", Some((1, 0, 0)))])),
+        ("blocked", due(), &in_order, seen(&[("processor.mail", Some((0, 7, 0)))])),
+        ("not due", waiting.clone(), &topology, seen(&[("hatchery.1h", Some((5, 0, 0)))])),
+        ("not due, perhaps unrouted", waiting.clone(), &topology, seen(&[("unrouted", Some((1, 0, 0)))])),
+        ("not due, and removed", waiting, &topology, seen(&[])),
+        ("a dead letter", given_up(), &topology, seen(&[("dead-letter.mail", Some((12, 0, 0)))])),
+        ("a dead letter that was removed", given_up(), &topology, seen(&[])),
+        ("the broker is away", due(), &topology, Seen::default()),
+    ];
+    screens("events/places", |columns| {
+        let blocks = cases.iter().map(|(case, event, topology, seen)| {
+            let mut place = place::place(event, topology, seen, now());
+            if let Some(place) = place.as_mut().filter(|place| place.is_removed) {
+                place.remedy(event, event.state == State::DeadLetter);
+            }
+            format!("# {case}\n{}", show::block(event, topology, place.as_ref(), now(), columns))
+        });
         blocks.collect::<Vec<_>>().join("\n")
     });
 }

@@ -37,6 +37,7 @@ pub(crate) use self::{
     summary::Summary,
     types::Unlisted,
     unlisted::{not_listed, note},
+    words::quoted,
 };
 use crate::{
     args::Common,

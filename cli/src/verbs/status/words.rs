@@ -293,7 +293,7 @@ fn in_words(seconds: u64) -> String {
 }
 
 /// Quotes a word for a shell, if it needs that.
-pub(super) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let word = plain(word);
     let is_simple = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
     if !word.is_empty() && word.chars().all(is_simple) {

@@ -1,0 +1,227 @@
+//! Tells in words where an event should be, what the queues say to that, and which command tells or does more.
+//!
+//! RabbitMQ cannot be asked for one message. So a queue is named only as far as its counts allow, and an event counts as
+//! removed only if no queue that could have it has a message.
+
+use std::time::Duration;
+
+use hatchery::{
+    EventInfo, State, Topology,
+    internals::{names::Names, whereabouts::Whereabouts},
+};
+use jiff::Timestamp;
+
+use super::seen::Seen;
+use crate::verbs::status::quoted;
+
+/// How long after its due time an event may be on its way. The management API's figures are up to five seconds old.
+const ON_ITS_WAY: Duration = Duration::from_secs(10);
+
+/// The place of an event, as far as it is known.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The place in words.
+    pub(super) text: String,
+    /// The queues in one of which it is.
+    pub(super) queues: Vec<String>,
+    /// The commands that tell more, or publish the event again.
+    pub(super) commands: Vec<String>,
+    /// Whether no queue that could have the event has a message.
+    pub(super) is_removed: bool,
+}
+
+/// Returns the place of an event. `None` if the file does not have its type.
+pub(super) fn place(event: &EventInfo, topology: &Topology, seen: &Seen, now: Timestamp) -> Option<Place> {
+    let spec = topology.types.get(&event.event_type)?;
+    let asked = Asked { event, names: Names::new(topology.name.clone()), seen };
+    let place = |text: String, queues: Vec<String>| Place { text, queues, ..Place::default() };
+    Some(match Whereabouts::of(event, topology, now)? {
+        Whereabouts::Ended => place("nowhere: what is still in a queue is dropped".to_owned(), Vec::new()),
+        Whereabouts::Running { queue } if event.leased == Some(true) => {
+            place(format!("a worker has it, from {}", asked.counted(&queue)), vec![queue])
+        }
+        Whereabouts::Running { queue } => {
+            let counted = asked.counted(&queue);
+            place(format!("a worker has started it, from {counted}; whether it still runs is not known"), vec![queue])
+        }
+        Whereabouts::Due { queue } => {
+            let mut place = asked.due(queue, now);
+            if spec.keeps_order() {
+                place.text += ". With `on-failure: block` the active worker tries the first event of the queue until it \
+                               works; its log has each failure";
+            }
+            place
+        }
+        Whereabouts::Delayed { queues, then } => asked.delayed(queues, &then),
+        Whereabouts::DeadLetter { queue } => asked.dead_letter(queue),
+    })
+}
+
+/// A queue that may have an event instead of the one where it should be.
+struct Other {
+    queue: String,
+    /// The queue with its counts.
+    text: String,
+    /// The command that tells more.
+    command: String,
+}
+
+/// An event, and the counts of the queues.
+struct Asked<'a> {
+    event: &'a EventInfo,
+    names: Names,
+    seen: &'a Seen,
+}
+
+impl Asked<'_> {
+    fn due(&self, queue: String, now: Timestamp) -> Place {
+        let counted = self.counted(&queue);
+        let is_new = self.event.due.is_some_and(|due| now.duration_since(due).unsigned_abs() < ON_ITS_WAY);
+        let (text, may_have_it) = match (self.seen.ready(&queue), self.seen.held(&queue)) {
+            (Some(0), Some(0)) if is_new => (format!("it has just come due; {counted} may not have it yet"), true),
+            (Some(0), Some(0)) => (format!("it is due, but not in {counted}"), false),
+            (Some(0), _) => (format!("it is due, but not ready in {counted}: perhaps a worker has it"), true),
+            _ => (format!("it is due, and should be in {counted}"), true),
+        };
+        let retrying = format!("{}.{}.", self.names.retry(), self.event.event_type);
+        let retrying = self.seen.counts.keys().filter(|name| name.starts_with(&retrying));
+        let timers: Vec<&String> = self.seen.timers.iter().chain(retrying).collect();
+        let wedged = timers.iter().filter_map(|timer| {
+            let expired = self.seen.expired(timer).filter(|expired| *expired > 0)?;
+            Some(Other {
+                queue: (*timer).clone(),
+                text: format!("{timer} ({expired} expired, which no queue has taken)"),
+                command: "topology status".to_owned(),
+            })
+        });
+        let others = self.unrouted().into_iter().chain(wedged).collect();
+        let all_known = timers.iter().all(|timer| self.seen.expired(timer).is_some());
+        let no_other = self.no_other(", and no timer has an expired message").filter(|_| all_known);
+        self.or_elsewhere(text, may_have_it.then_some(queue), others, no_other)
+    }
+
+    fn delayed(&self, queues: Vec<String>, then: &str) -> Place {
+        let timers: Vec<&String> = match queues.as_slice() {
+            [timer] if !timer.ends_with('*') => vec![timer],
+            _ => self.seen.timers.iter().collect(),
+        };
+        let ready: Option<u64> = timers.iter().map(|timer| self.seen.ready(timer)).sum();
+        let all: Option<u64> = timers.iter().map(|timer| self.seen.all(timer)).sum();
+        let others = self.unrouted().into_iter().collect();
+        let names = queues.join(" or ");
+        if all == Some(0) && !timers.is_empty() {
+            let text = format!("it is not due, but not in {names} (0 messages)");
+            return self.or_elsewhere(text, None, others, self.no_other(""));
+        }
+        let counted = ready.max(all).filter(|counted| *counted > 0);
+        let counted = counted.map(|counted| format!(" ({})", messages(counted))).unwrap_or_default();
+        let text = format!("{names}{counted}; RabbitMQ moves it to {then} when it is due");
+        self.or_elsewhere(text, queues, others, None)
+    }
+
+    fn dead_letter(&self, queue: String) -> Place {
+        let counted = self.counted(&queue);
+        let (text, may_have_it) = match (self.seen.ready(&queue), self.seen.held(&queue)) {
+            (Some(0), Some(0)) => (format!("it was given up, but is not in {counted}"), false),
+            (Some(0), _) => {
+                (format!("it was given up, but is not ready in {counted}: perhaps somebody reads it"), true)
+            }
+            _ => (format!("it should be in {counted}, for people"), true),
+        };
+        let others = self.unrouted().into_iter().collect();
+        let mut place = self.or_elsewhere(text, may_have_it.then_some(queue), others, self.no_other(""));
+        if let (true, Some(id)) = (may_have_it, &self.event.id) {
+            let command = format!("topology dead-letter show --type {} {}", self.event.event_type, quoted(id));
+            place.commands.insert(0, command);
+        }
+        place
+    }
+
+    /// Returns the place: in these queues, or in one of the others. If no queue may have the event, it was removed. `no_other`
+    /// says that no other queue has it, if all counts are known.
+    fn or_elsewhere(
+        &self,
+        text: String,
+        queues: impl IntoIterator<Item = String>,
+        others: Vec<Other>,
+        no_other: Option<String>,
+    ) -> Place {
+        let mut place = Place { text, queues: queues.into_iter().collect(), ..Place::default() };
+        if !others.is_empty() {
+            let texts: Vec<&str> = others.iter().map(|other| other.text.as_str()).collect();
+            place.text += &format!(". It may be in {} instead", texts.join(" or "));
+            if place.queues.is_empty() && no_other.is_some() {
+                place.text += "; if it is not, its message was removed";
+            }
+        } else if let (true, Some(no_other)) = (place.queues.is_empty(), no_other) {
+            place.is_removed = true;
+            place.text += &format!(". {no_other}: somebody removed its message, or the broker lost it");
+        } else if place.queues.is_empty() {
+            place.text += ". Whether another queue has it is not known";
+        }
+        for Other { queue, command, .. } in others {
+            place.queues.push(queue);
+            if !place.commands.contains(&command) {
+                place.commands.push(command);
+            }
+        }
+        place
+    }
+
+    /// Returns the queue `unrouted`, if it has messages.
+    fn unrouted(&self) -> Option<Other> {
+        let queue = self.names.unrouted();
+        let count = self.seen.ready(&queue)? + self.seen.held(&queue).unwrap_or_default();
+        let command = match &self.event.id {
+            Some(id) => format!("topology dead-letter show --unrouted {}", quoted(id)),
+            None => "topology dead-letter list --unrouted".to_owned(),
+        };
+        let text = format!("{queue} ({})", messages(count));
+        (count > 0).then_some(Other { queue, text, command })
+    }
+
+    /// Returns what is said if neither `unrouted` nor other queues have the event. `None` if the counts do not tell.
+    fn no_other(&self, nor: &str) -> Option<String> {
+        let queue = self.names.unrouted();
+        self.seen.ready(&queue).and(self.seen.held(&queue))?;
+        Some(format!("{queue} is empty too{nor}"))
+    }
+
+    /// Returns a queue with its counts, as far as they are known.
+    fn counted(&self, queue: &str) -> String {
+        if self.seen.missing.contains(queue) {
+            return format!("{queue} (does not exist)");
+        }
+        match (self.seen.ready(queue), self.seen.held(queue)) {
+            (Some(ready), Some(held)) => format!("{queue} ({ready} ready, {held} unacknowledged)"),
+            (Some(ready), None) => format!("{queue} ({ready} ready)"),
+            _ => queue.to_owned(),
+        }
+    }
+}
+
+impl Place {
+    /// Adds how an event that was removed comes back. `run_now` publishes it again if its payload is kept and no run of it
+    /// has begun.
+    pub(super) fn remedy(&mut self, event: &EventInfo, is_kept: bool) {
+        let event_type = &event.event_type;
+        let name = match (&event.id, &event.reference) {
+            (Some(id), _) => format!("--id {}", quoted(id)),
+            (None, Some(reference)) => format!("--reference {}", quoted(reference.as_str())),
+            (None, None) => return,
+        };
+        let verb = if is_kept && event.state != State::Running {
+            "run-now"
+        } else {
+            let why = if is_kept { "a worker has started it" } else { "its payload is not kept" };
+            self.text +=
+                &format!(". `run-now` cannot publish it, because {why}: cancel it, and publish it with another id");
+            "cancel"
+        };
+        self.commands.push(format!("topology events {verb} --type {event_type} {name}"));
+    }
+}
+
+fn messages(count: u64) -> String {
+    if count == 1 { "1 message".to_owned() } else { format!("{count} messages") }
+}

@@ -62,8 +62,8 @@ pub(crate) struct Args {
     /// How long to wait for queues to drain, with --migrate (at least 30s) and --prune (at least 15s)
     ///
     /// A queue counts as empty once every reading of the broker's statistics for 12s says so. A migration waits for that
-    /// twice.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_patience)]
+    /// twice. The default is enough for the levels of a whole ladder, which empty one after the other.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_patience)]
     drain_timeout: Duration,
 
     /// Take the register over from the broker (by its cluster name) or the topology that uses it; may be given more

@@ -14,6 +14,7 @@ use rstest::rstest;
 
 use super::{finding, kinds, seen};
 use crate::support::{
+    broker::eventually,
     declared::{Declared, publish_all},
     process::Place,
     redis::{Server, free_port, keys},
@@ -47,11 +48,28 @@ async fn an_event_whose_message_is_gone_is_overdue() {
     assert_eq!((&overdue["id"], &overdue["types"]), (&"old".into(), &1.into()), "{overdue:#}");
     assert_eq!((&overdue["events"], &overdue["may_be_more"]), (&1.into(), &false.into()), "{overdue:#}");
     let command = overdue["command"].as_str().unwrap();
-    assert_eq!(command, "topology events run-now --type mail --due-before '1m ago'");
-    // It finds the event, and shows it before it changes anything.
-    let arguments = ["events", "run-now", "--type", "mail", "--due-before", "1m ago"];
+    assert_eq!(command, "topology events list --type mail --due-before '1m ago'");
+    let arguments = ["events", "list", "--type", "mail", "--due-before", "1m ago"];
     let shown = place.run(&mut place.command(&arguments)).await.expect(0).stdout;
     assert!(shown.contains("old"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overdue_events_whose_payload_is_kept_run_by_the_recommended_command() {
+    let declared = Declared::new("types: { mail: { keep-payload: 4KiB } }\n").await;
+    declared.own_register().await;
+    let (place, amqp) = (Place::new(&declared), declared.amqp().await);
+    publish_all(&declared.connect().await, (0..3).map(|n| NewEvent::new("mail", n.to_string())).collect()).await;
+    declared.host.delete("queues", &[&declared.processing("mail"), "contents"]);
+    // They were due a moment ago, and not a minute ago.
+    let run_now = async |more: &[&str]| {
+        let arguments = [&["events", "run-now", "--type", "mail", "--due-before", "now"], more].concat();
+        place.run(&mut place.command(&arguments)).await.expect(0).stdout
+    };
+    let are_known = async || run_now(&[]).await.contains("would run now 3 events").then_some(());
+    eventually("Redis knows the events", are_known).await;
+    run_now(&["--yes"]).await;
+    amqp.expect_untouched(&declared.processing("mail"), 3).await;
 }
 
 #[rstest]

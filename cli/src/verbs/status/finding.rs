@@ -205,9 +205,9 @@ pub(crate) enum Finding {
         may_be_more: bool,
         /// How many types have such events.
         types: usize,
-        /// Those types.
+        /// The command that runs them, or shows them.
         #[serde(skip)]
-        names: Vec<String>,
+        command: String,
     },
     /// Redis has forgotten the events that wait.
     RedisEmptied {

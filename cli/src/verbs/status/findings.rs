@@ -13,7 +13,7 @@ use hatchery::{
 
 use super::{
     finding::{Finding, Letters, Queue, Severity},
-    observation::{Blind, Observation},
+    observation::{Blind, Observation, OverdueEvent},
     redis::{in_redis, stops_workers},
     shadows::shadows,
     wedged::wedged,
@@ -261,8 +261,20 @@ fn overdue(topology: &Topology, seen: &Observation, explained: &Explained<'_>) -
         events: overdue.iter().map(|event| event.events).sum(),
         may_be_more: overdue.iter().any(|event| event.may_be_more),
         types: overdue.len(),
-        names: overdue.iter().map(|event| event.event_type.to_string()).collect(),
+        command: command_for_overdue(topology, &overdue),
     })
+}
+
+/// Returns the command that runs overdue events now. Of types that keep no payloads there is nothing to publish again: the events
+/// are listed.
+fn command_for_overdue(topology: &Topology, overdue: &[&OverdueEvent]) -> String {
+    let keeps = |event: &&&OverdueEvent| {
+        topology.types.get(event.event_type.as_str()).is_some_and(|spec| spec.keep_payload.is_some())
+    };
+    let named = |event: &&OverdueEvent| format!("--type {}", event.event_type);
+    let kept: Vec<String> = overdue.iter().filter(keeps).map(named).collect();
+    let (verb, types) = if kept.is_empty() { ("list", overdue.iter().map(named).collect()) } else { ("run-now", kept) };
+    format!("topology events {verb} {} --due-before '1m ago'", types.join(" "))
 }
 
 fn blind(seen: &Observation) -> Option<Finding> {

@@ -182,10 +182,7 @@ impl Finding {
                 "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID idle".to_owned()
             }
             Self::HandlerUnavailable { show, .. } | Self::Blocked { show, .. } => show.clone(),
-            Self::Overdue { names, .. } => {
-                let types: Vec<String> = names.iter().map(|name| format!("--type {name}")).collect();
-                format!("topology events run-now {} --due-before '1m ago'", types.join(" "))
-            }
+            Self::Overdue { command, .. } => command.clone(),
             Self::RedisAway { .. } => "redis-cli -u \"$REDIS_URL\" ping".to_owned(),
             Self::RedisTakesNoWrites { state, why, .. } => {
                 let section = match *state {

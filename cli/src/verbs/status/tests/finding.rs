@@ -297,26 +297,33 @@ fn the_command_for_queues_without_a_consumer_is_for_all_their_types() {
 }
 
 #[test]
-fn overdue_events_are_counted_and_the_command_runs_them() {
-    let mut world = World::new();
-    overdue(&mut world);
-    world.seen.overdue[0].events = 3;
-    let found = |world: &World| (world.findings()[0].words(), world.findings()[0].command());
-    let words = "3 events of mail are overdue: the first one (0197c5e2) was due 3h ago and has not run";
-    let command = "topology events run-now --type mail --due-before '1m ago'";
-    assert_eq!(found(&world), (words.to_owned(), command.to_owned()));
-    let import = OverdueEvent {
-        event_type: "hr-import".parse().expect("a word"),
-        due: world.seen.at - SignedDuration::from_mins(30),
-        events: 200,
-        may_be_more: true,
-        ..world.seen.overdue[0].clone()
+fn overdue_events_are_counted_and_the_command_runs_those_whose_payload_is_kept() {
+    const FILE: &str =
+        "version: 1\nname: billing\ntypes: { mail: { keep-payload: 4KiB }, letter: {}, fax: { keep-payload: 4KiB } }\n";
+    let of = |name: &str, minutes: i64, events: usize, may_be_more: bool| OverdueEvent {
+        event_type: name.parse().expect("a word"),
+        reference: None,
+        id: Some(format!("{name}-1")),
+        due: World::of(FILE).seen.at - SignedDuration::from_mins(minutes),
+        events,
+        may_be_more,
     };
-    world.seen.overdue.push(import);
-    let words = "at least 203 events of mail and 1 more type are overdue: the first one (0197c5e2) was due 3h ago and has not \
-                 run";
-    let command = "topology events run-now --type mail --type hr-import --due-before '1m ago'";
-    assert_eq!(found(&world), (words.to_owned(), command.to_owned()));
+    let found = |overdue: &[OverdueEvent]| {
+        let mut world = World::of(FILE);
+        world.seen.overdue = overdue.to_vec();
+        let finding = world.findings().remove(0);
+        (finding.words(), finding.command())
+    };
+    let (mail, letter, fax) = (of("mail", 180, 3, false), of("letter", 60, 1, false), of("fax", 30, 200, true));
+    let (words, command) = found(std::slice::from_ref(&mail));
+    assert_eq!(words, "3 events of mail are overdue: the first one (mail-1) was due 3h ago and has not run");
+    assert_eq!(command, "topology events run-now --type mail --due-before '1m ago'");
+    let (words, command) = found(&[mail, letter.clone(), fax]);
+    let expected = "at least 204 events of mail and 2 more types are overdue: the first one (mail-1) was due 3h ago and has not run";
+    assert_eq!(words, expected);
+    assert_eq!(command, "topology events run-now --type mail --type fax --due-before '1m ago'");
+    // Without its payload an event cannot be published again.
+    assert_eq!(found(&[letter]).1, "topology events list --type letter --due-before '1m ago'");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! RabbitMQ cannot be asked for one message. So a queue is named only as far as its counts allow, and an event counts as
 //! removed only if no queue that could have it has a message.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use hatchery::{
     EventInfo, State, Topology,
@@ -97,7 +97,7 @@ impl Asked<'_> {
         let others = self.unrouted().into_iter().chain(wedged).collect();
         let all_known = timers.iter().all(|timer| self.seen.expired(timer).is_some());
         let no_other = self.no_other(", and no timer has an expired message").filter(|_| all_known);
-        self.or_elsewhere(text, may_have_it.then_some(queue), others, no_other)
+        or_elsewhere(text, may_have_it.then_some(queue), others, no_other)
     }
 
     fn delayed(&self, queues: Vec<String>, then: &str) -> Place {
@@ -111,12 +111,12 @@ impl Asked<'_> {
         let names = queues.join(" or ");
         if all == Some(0) && !timers.is_empty() {
             let text = format!("it is not due, but not in {names} (0 messages)");
-            return self.or_elsewhere(text, None, others, self.no_other(""));
+            return or_elsewhere(text, None, others, self.no_other(""));
         }
         let counted = ready.max(all).filter(|counted| *counted > 0);
         let counted = counted.map(|counted| format!(" ({})", messages(counted))).unwrap_or_default();
         let text = format!("{names}{counted}; RabbitMQ moves it to {then} when it is due");
-        self.or_elsewhere(text, queues, others, None)
+        or_elsewhere(text, queues, others, None)
     }
 
     fn dead_letter(&self, queue: String) -> Place {
@@ -129,41 +129,10 @@ impl Asked<'_> {
             _ => (format!("it should be in {counted}, for people"), true),
         };
         let others = self.unrouted().into_iter().collect();
-        let mut place = self.or_elsewhere(text, may_have_it.then_some(queue), others, self.no_other(""));
+        let mut place = or_elsewhere(text, may_have_it.then_some(queue), others, self.no_other(""));
         if let (true, Some(id)) = (may_have_it, &self.event.id) {
             let command = format!("topology dead-letter show --type {} {}", self.event.event_type, quoted(id));
             place.commands.insert(0, command);
-        }
-        place
-    }
-
-    /// Returns the place: in these queues, or in one of the others. If no queue may have the event, it was removed. `no_other`
-    /// says that no other queue has it, if all counts are known.
-    fn or_elsewhere(
-        &self,
-        text: String,
-        queues: impl IntoIterator<Item = String>,
-        others: Vec<Other>,
-        no_other: Option<String>,
-    ) -> Place {
-        let mut place = Place { text, queues: queues.into_iter().collect(), ..Place::default() };
-        if !others.is_empty() {
-            let texts: Vec<&str> = others.iter().map(|other| other.text.as_str()).collect();
-            place.text += &format!(". It may be in {} instead", texts.join(" or "));
-            if place.queues.is_empty() && no_other.is_some() {
-                place.text += "; if it is not, its message was removed";
-            }
-        } else if let (true, Some(no_other)) = (place.queues.is_empty(), no_other) {
-            place.is_removed = true;
-            place.text += &format!(". {no_other}: somebody removed its message, or the broker lost it");
-        } else if place.queues.is_empty() {
-            place.text += ". Whether another queue has it is not known";
-        }
-        for Other { queue, command, .. } in others {
-            place.queues.push(queue);
-            if !place.commands.contains(&command) {
-                place.commands.push(command);
-            }
         }
         place
     }
@@ -214,12 +183,44 @@ impl Place {
             "run-now"
         } else {
             let why = if is_kept { "a worker has started it" } else { "its payload is not kept" };
-            self.text +=
-                &format!(". `run-now` cannot publish it, because {why}: cancel it, and publish it with another id");
+            let _ = write!(
+                self.text,
+                ". `run-now` cannot publish it, because {why}: cancel it, and publish it with another id"
+            );
             "cancel"
         };
         self.commands.push(format!("topology events {verb} --type {event_type} {name}"));
     }
+}
+
+/// Returns the place: in these queues, or in one of the others. If no queue may have the event, it was removed. `no_other`
+/// says that no other queue has it, if all counts are known.
+fn or_elsewhere(
+    text: String,
+    queues: impl IntoIterator<Item = String>,
+    others: Vec<Other>,
+    no_other: Option<String>,
+) -> Place {
+    let mut place = Place { text, queues: queues.into_iter().collect(), ..Place::default() };
+    if !others.is_empty() {
+        let texts: Vec<&str> = others.iter().map(|other| other.text.as_str()).collect();
+        let _ = write!(place.text, ". It may be in {} instead", texts.join(" or "));
+        if place.queues.is_empty() && no_other.is_some() {
+            place.text += "; if it is not, its message was removed";
+        }
+    } else if let (true, Some(no_other)) = (place.queues.is_empty(), no_other) {
+        place.is_removed = true;
+        let _ = write!(place.text, ". {no_other}: somebody removed its message, or the broker lost it");
+    } else if place.queues.is_empty() {
+        place.text += ". Whether another queue has it is not known";
+    }
+    for Other { queue, command, .. } in others {
+        place.queues.push(queue);
+        if !place.commands.contains(&command) {
+            place.commands.push(command);
+        }
+    }
+    place
 }
 
 fn messages(count: u64) -> String {

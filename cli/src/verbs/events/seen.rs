@@ -7,7 +7,7 @@ use std::{
 
 use hatchery::{
     EventInfo, Topology,
-    internals::{compile::compile, names::Names},
+    internals::{compile::compile, names::Names, spec::TypeSpec},
 };
 use tokio::time::timeout;
 
@@ -45,7 +45,7 @@ impl Seen {
         let timers: Vec<String> = timers.map(|queue| queue.name).filter(|name| !name.starts_with(&retrying)).collect();
         let mut queues: BTreeSet<String> = timers.iter().cloned().chain([names.unrouted()]).collect();
         for event_type in events.iter().map(|event| &event.event_type).collect::<BTreeSet<_>>() {
-            let retry = topology.types.get(event_type).map(|spec| spec.retry_queues()).unwrap_or_default();
+            let retry = topology.types.get(event_type).map(TypeSpec::retry_queues).unwrap_or_default();
             queues.extend([names.processing(event_type), names.dead_letters(event_type)]);
             queues.extend(retry.into_iter().map(|ttl| names.retrying(event_type, ttl)));
         }

@@ -143,15 +143,18 @@ fn an_event_is_as_it_was_drawn() {
     });
 }
 
-/// Returns the counts of queues: the ready messages, those that a worker holds, and those that have expired. `None` if AMQP
-/// alone tells, that nothing is ready. All other queues are empty.
-fn seen(given: &[(&str, Option<(u64, u64, u64)>)]) -> Seen {
-    let counts = |counts: &Option<(u64, u64, u64)>| match counts {
+/// The messages of a queue: those that are ready, those that a worker holds, and those that have expired. `None` if AMQP alone
+/// tells, that nothing is ready.
+type Given = Option<(u64, u64, u64)>;
+
+/// Returns these counts of queues. All other queues are empty.
+fn seen(given: &[(&str, Given)]) -> Seen {
+    let counts = |counts: Given| match counts {
         Some((ready, held, expired)) => Counts {
             messages: Some(ready + held + expired),
-            messages_ready: Some(*ready),
-            messages_unacknowledged: Some(*held),
-            messages_dlx: Some(*expired),
+            messages_ready: Some(ready),
+            messages_unacknowledged: Some(held),
+            messages_dlx: Some(expired),
             consumers: None,
         },
         None => Counts { messages_ready: Some(0), ..Counts::default() },
@@ -161,10 +164,10 @@ fn seen(given: &[(&str, Option<(u64, u64, u64)>)]) -> Seen {
     let mut seen =
         Seen { timers: vec!["billing.hatchery.1h".into(), "billing.ladder.1.00-1s".into()], ..Seen::default() };
     for name in all {
-        seen.counts.insert(format!("billing.{name}"), counts(&Some((0, 0, 0))));
+        seen.counts.insert(format!("billing.{name}"), counts(Some((0, 0, 0))));
     }
     for (name, given) in given {
-        seen.counts.insert(format!("billing.{name}"), counts(given));
+        seen.counts.insert(format!("billing.{name}"), counts(*given));
     }
     seen
 }

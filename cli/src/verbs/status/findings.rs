@@ -229,7 +229,7 @@ fn explained<'f>(findings: impl Iterator<Item = &'f Finding>) -> Explained<'f> {
             }
             Finding::NotAcknowledging { queues, .. } => explained.queues.extend(queues.iter().map(String::as_str)),
             Finding::HandlerUnavailable { types, .. } | Finding::Blocked { types, .. } => {
-                explained.types.extend(types.iter().map(String::as_str))
+                explained.types.extend(types.iter().map(String::as_str));
             }
             _ => {}
         }

@@ -95,7 +95,7 @@ impl<'a> Sources<'a> {
 
     /// Looks at everything. `before` has the readings of earlier looks.
     pub(super) async fn look(&self, before: &[Reading]) -> anyhow::Result<Observation> {
-        let mut seen = self.look_at_broker().await?;
+        let mut seen = Box::pin(self.look_at_broker()).await?;
         seen.vhost = self.broker.vhost();
         let earlier = before.len().saturating_sub(READINGS - 1);
         seen.readings = before[earlier..].iter().cloned().chain(seen.readings).collect();

@@ -19,6 +19,11 @@ impl Finding {
             | Self::ScheduleLate { .. }
             | Self::ScheduleNotApplied { .. }
             | Self::SchedulePaused { .. } => self.words_of_the_file(),
+            Self::RedisAway { .. }
+            | Self::RedisTakesNoWrites { .. }
+            | Self::RedisTaken { .. }
+            | Self::RedisEmptied { .. }
+            | Self::RedisEvicts { .. } => self.words_of_redis(),
             Self::BrokerAlarm { alarms } => {
                 let alarms: Vec<String> =
                     alarms.iter().map(|alarm| format!("{} alarm on {}", alarm.resource, alarm.node)).collect();
@@ -97,6 +102,17 @@ impl Finding {
                     ),
                 }
             }
+            Self::ManagementAway { why } => {
+                format!("alarms, policies, wedged timers and consumers that do not acknowledge are not known: {why}")
+            }
+            Self::Drift { missing, changed, to_migrate, blocked } => drift([*missing, *changed, *to_migrate, *blocked]),
+            Self::DeadLetters { queues } => dead_letters(queues),
+        }
+    }
+
+    /// Returns what is wrong with Redis.
+    fn words_of_redis(&self) -> String {
+        match self {
             Self::RedisAway { why, waiting } => {
                 format!(
                     "Redis does not answer: {why}; workers take no events of types that use it{}",
@@ -118,19 +134,7 @@ impl Finding {
             Self::RedisEvicts { policy } => {
                 format!("Redis evicts keys when its memory is full (maxmemory-policy {policy}): events may run again")
             }
-            Self::ManagementAway { why } => {
-                format!("alarms, policies, wedged timers and consumers that do not acknowledge are not known: {why}")
-            }
-            Self::Drift { missing, changed, to_migrate, blocked } => drift([*missing, *changed, *to_migrate, *blocked]),
-            Self::DeadLetters { queues } => {
-                if let [one] = queues.as_slice() {
-                    let letters = count(one.messages, "dead letter");
-                    return format!("{letters} of {}{}", type_of(&one.queue), one.growth());
-                }
-                let all = queues.iter().map(|letters| letters.messages).sum();
-                let shown: Vec<String> = queues.iter().take(SHOWN).map(Letters::words).collect();
-                format!("{}: {}", count(all, "dead letter"), and_more(&shown, queues.len()))
-            }
+            _ => String::new(),
         }
     }
 
@@ -161,7 +165,7 @@ impl Finding {
     pub(super) fn command(&self) -> String {
         match self {
             Self::BrokerAlarm { .. } => "rabbitmq-diagnostics alarms".to_owned(),
-            Self::Shadowed { cure: Cure::Raise(command), .. } => command.clone(),
+            Self::Shadowed { cure: Cure::Raise(command), .. } | Self::Overdue { command, .. } => command.clone(),
             Self::Shadowed { cure: Cure::Wait, .. } => "topology status --watch".to_owned(),
             Self::Shadowed { shadowing: Shadowing { policy, operator, .. }, vhost, cure: Cure::Clear } => {
                 let what = if *operator { "clear_operator_policy" } else { "clear_policy" };
@@ -182,7 +186,6 @@ impl Finding {
                 "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID idle".to_owned()
             }
             Self::HandlerUnavailable { show, .. } | Self::Blocked { show, .. } => show.clone(),
-            Self::Overdue { command, .. } => command.clone(),
             Self::RedisAway { .. } => "redis-cli -u \"$REDIS_URL\" ping".to_owned(),
             Self::RedisTakesNoWrites { state, why, .. } => {
                 let section = match *state {
@@ -201,6 +204,16 @@ impl Finding {
             },
         }
     }
+}
+
+fn dead_letters(queues: &[Letters]) -> String {
+    if let [one] = queues {
+        let letters = count(one.messages, "dead letter");
+        return format!("{letters} of {}{}", type_of(&one.queue), one.growth());
+    }
+    let all = queues.iter().map(|letters| letters.messages).sum();
+    let shown: Vec<String> = queues.iter().take(SHOWN).map(Letters::words).collect();
+    format!("{}: {}", count(all, "dead letter"), and_more(&shown, queues.len()))
 }
 
 /// Returns the first schedule, and the number of the others.

@@ -17,8 +17,10 @@ ARG CARGO_AUDITABLE_VERSION=0.7.7
 RUN cargo install --locked "cargo-auditable@${CARGO_AUDITABLE_VERSION}"
 WORKDIR /src
 COPY . .
+# Each platform has a folder of its own: two that are built at a time would overwrite each other's command.
+ARG TARGETPLATFORM
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/src/target \
+    --mount=type=cache,id=target-${TARGETPLATFORM},target=/src/target,sharing=locked \
     cargo auditable build --locked --profile dist --package hatchery-cli --bin topology \
     && install -D target/dist/topology /out/usr/local/bin/topology
 RUN deploy/image/texts.sh /out

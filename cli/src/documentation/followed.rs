@@ -14,6 +14,7 @@ const NOT_FOLLOWED: &[(&str, &str, &str)] = &[
     ("docs/afternoon.md", "", "the screens of a run; status::afternoon does the same with the runbook's commands"),
     ("docs/how-to/container.md", "", "needs Docker or systemd; scripts/image --compose runs the demo"),
     ("docs/how-to/kubernetes.md", "", "needs a cluster; scripts/image validates the manifests"),
+    ("docs/how-to/least-privilege.md", "rabbitmqctl add_vhost", "topology::permissions makes users of its own"),
     ("docs/how-to/least-privilege.md", "# topology plan", "topology::permissions works as these users"),
     ("docs/how-to/least-privilege.md", "ACL SETUSER", "register::access works as these users"),
     ("docs/nightly-import.md", "docker compose", INSTALLS),

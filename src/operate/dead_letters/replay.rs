@@ -187,6 +187,10 @@ fn returned(letter: &Letter, queue: &str) -> Message {
 /// Returns the delay that another program has asked for by the routing key alone, as in `mail.30s`. Nothing tells when the message was
 /// published, so the whole delay counts from now: late, and never early.
 fn foreign_delay(letter: &Letter) -> Option<Duration> {
+    // A message that RabbitMQ has dead-lettered has waited.
+    if letter.message.properties.headers.contains_key("x-death") {
+        return None;
+    }
     let (_, delay) = letter.message.routing_key.split_once('.')?;
     parse_duration(delay).ok()
 }
@@ -199,7 +203,7 @@ fn replayed(event: Event, due: Due, now: Timestamp, delay: Option<Duration>) -> 
     properties.headers.insert(REPLAYS.to_owned(), Value::I64(replays.saturating_add(1)));
     Event {
         nbf: match due {
-            Due::AsBefore => event.nbf.or_else(|| now.checked_add(delay?).ok().map(ceil_millis)),
+            Due::AsBefore => event.nbf.or_else(|| Some(ceil_millis(now.checked_add(delay?).unwrap_or(Timestamp::MAX)))),
             Due::At(at) => Some(ceil_millis(at)),
         },
         attempts: 0,

@@ -111,7 +111,7 @@ async fn a_letter_that_is_named_and_not_there_is_an_error() {
     let (_, place) = (put(&declared, "mail", 1).await, Place::new(&declared));
     for arguments in [&["replay", "--id", "x"][..], &["replay", "--id", "x", "--yes"], &["discard", "--id", "x"]] {
         let ended = place.letters(1, arguments).await;
-        assert!(ended.stderr.contains("no letter has the id x"), "{ended:?}");
+        assert!(ended.stderr.contains("no letter with the id x matches"), "{ended:?}");
     }
     assert_eq!(place.letter_ids(&[]).await, ["n00000"]);
 }

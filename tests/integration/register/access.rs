@@ -25,7 +25,7 @@ fn documented(begin: &str, declared: &Declared) -> Vec<Vec<String>> {
     let lines = docs.lines().filter(|line| line.starts_with(begin));
     let words = |line: &str| {
         let line = line.split("  #").next().unwrap_or_default();
-        line.split_whitespace().map(|word| word.replace("~hatchery:{%2F:billing:*", &own)).collect()
+        line.split_whitespace().map(|word| word.replace("~hatchery:{prod:billing:*", &own)).collect()
     };
     let lines: Vec<Vec<String>> = lines.map(words).collect();
     assert_eq!(lines.len(), 1, "{begin}");

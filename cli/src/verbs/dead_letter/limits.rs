@@ -4,25 +4,32 @@
 //! a thousand million. Where a policy has a lower one, the lower one counts, and RabbitMQ deletes a letter that was looked at more
 //! often (measured on 3.10 and 4.3).
 
+use std::time::Duration;
+
 use hatchery::{
     Topology,
     internals::{compile::compile, operate::LetterQueue},
 };
+use tokio::time::timeout;
 
 use crate::{
     args::Common,
     exit::{Ended, Exit},
-    management::{ManagementApi, ManagementError},
+    management::ManagementApi,
     output::Output,
     plan::{Shadowing, shadowing},
+    verbs::status::quoted,
 };
 
 const KEY: &str = "delivery-limit";
 
+/// How long the management API may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
 /// The policies with a delivery limit, or why they are not known.
 pub(super) struct DeliveryLimits {
     vhost: String,
-    found: Result<Vec<Shadowing>, ManagementError>,
+    found: Result<Vec<Shadowing>, String>,
 }
 
 impl DeliveryLimits {
@@ -32,7 +39,11 @@ impl DeliveryLimits {
         let broker = common.amqp_url()?;
         let vhost = broker.vhost();
         let management = ManagementApi::new(common.management_url(&broker)?, &vhost)?;
-        let found = management.objects(false).await.map(|objects| {
+        let objects = match timeout(LIMIT, management.objects(false)).await {
+            Ok(objects) => objects.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+        };
+        let found = objects.map(|objects| {
             let mut found = shadowing(&desired, &objects);
             found.retain(|shadowing| shadowing.keys.iter().any(|key| key == KEY));
             found
@@ -60,10 +71,12 @@ impl DeliveryLimits {
         };
         let (kind, clear) =
             if policy.operator { ("operator policy", "clear_operator_policy") } else { ("policy", "clear_policy") };
-        let (name, vhost) = (&policy.policy, &self.vhost);
+        let name = &policy.policy;
         let message = format!(
             "the {kind} `{name}` limits the deliveries of {queue}: RabbitMQ counts each look, and deletes a letter that was looked at too \
-             often. Nothing was read. Change the policy's pattern, or remove it: rabbitmqctl {clear} -p {vhost} {name}"
+             often. Nothing was read. Change the policy's pattern, or remove it: rabbitmqctl {clear} -p {} {}",
+            quoted(&self.vhost),
+            quoted(name)
         );
         Err(Ended::new(Exit::Blocked, message))
     }

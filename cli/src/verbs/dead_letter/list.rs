@@ -36,7 +36,8 @@ Reasons that differ only in long numbers and ids are one group. The list reads
 every letter and changes nothing, the order of the letters included. Only one
 `topology dead-letter` reads a queue at a time; another one waits (--wait).
 
-Exit 7: another one still reads the queue after the wait.")]
+Exit 1: a queue is missing. 4: a policy limits deliveries, so that a look could
+delete letters. 7: another one still reads the queue after the wait.")]
 pub(super) struct Args {
     #[command(flatten)]
     filters: Filters,
@@ -150,7 +151,9 @@ async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
         let seen = match seen {
             // The letters of the other types are worth a look all the same.
             Err(error @ DeadLettersError::Broker(BrokerError::Missing { .. })) if queues.len() > 1 => {
-                missing = Some(explained(error, queue));
+                if let Some(former) = missing.replace(explained(error, queue)) {
+                    output.warn(&format!("{former:#}"));
+                }
                 continue;
             }
             seen => seen.map_err(|error| explained(error, queue))?,

@@ -197,10 +197,10 @@ pub(super) async fn sweep(
 /// Refuses to end well if a letter was named by its id and is not there.
 fn named(filters: &Filters, tally: Tally) -> Result<(), Ended> {
     match &filters.id {
-        Some(id) if tally.done + tally.obsolete + tally.unreadable == 0 => Err(Ended::new(
-            Exit::Error,
-            format!("no letter has the id {id}; `topology dead-letter list --events` lists them"),
-        )),
+        Some(id) if tally.done + tally.obsolete + tally.unreadable == 0 => {
+            let list = format!("topology dead-letter list{} --events", filters.of());
+            Err(Ended::new(Exit::Error, format!("no letter with the id {id} matches; `{list}` lists them")))
+        }
         _ => Ok(()),
     }
 }

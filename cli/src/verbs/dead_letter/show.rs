@@ -41,7 +41,8 @@ Examples:
   topology dead-letter show ID --payload-limit 1000000 -o json | jq .payload
   topology dead-letter show ID --unrouted
 
-Exit 1: there is no such letter.")]
+Exit 1: there is no such letter. 4: a policy limits deliveries, so that a look
+could delete letters.")]
 pub(super) struct Args {
     /// The letter with this id
     #[arg(value_name = "ID", conflicts_with = "id")]

@@ -1,7 +1,8 @@
-//! Tells in words where an event should be, what the queues say to that, and which command tells or does more.
+//! Tells in words where an event should be, what the queues say to that, and which command to run next.
 //!
 //! RabbitMQ cannot be asked for one message. So a queue is named only as far as its counts allow, and an event counts as
-//! removed only if no queue that could have it has a message.
+//! removed only if no queue that could have it has a message: not one that has left the file, and no timer, in which an event whose
+//! reference is busy waits although it is due.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -33,7 +34,7 @@ pub(super) struct Place {
 /// Returns the place of an event. `None` if the file does not have its type.
 pub(super) fn place(event: &EventInfo, topology: &Topology, seen: &Seen, now: Timestamp) -> Option<Place> {
     let spec = topology.types.get(&event.event_type)?;
-    let asked = Asked { event, names: Names::new(topology.name.clone()), seen };
+    let asked = Lookup { event, topology, names: Names::new(topology.name.clone()), seen };
     let place = |text: String, queues: Vec<String>| Place { text, queues, ..Place::default() };
     Some(match Whereabouts::of(event, topology, now)? {
         Whereabouts::Ended => place("nowhere: what is still in a queue is dropped".to_owned(), Vec::new()),
@@ -67,13 +68,14 @@ struct Other {
 }
 
 /// An event, and the counts of the queues.
-struct Asked<'a> {
+struct Lookup<'a> {
     event: &'a EventInfo,
+    topology: &'a Topology,
     names: Names,
     seen: &'a Seen,
 }
 
-impl Asked<'_> {
+impl Lookup<'_> {
     fn due(&self, queue: String, now: Timestamp) -> Place {
         let counted = self.counted(&queue);
         let is_new = self.event.due.is_some_and(|due| now.duration_since(due).unsigned_abs() < ON_ITS_WAY);
@@ -95,9 +97,7 @@ impl Asked<'_> {
             })
         });
         let others = self.unrouted().into_iter().chain(wedged).collect();
-        let all_known = timers.iter().all(|timer| self.seen.expired(timer).is_some());
-        let no_other = self.no_other(", and no timer has an expired message").filter(|_| all_known);
-        or_elsewhere(text, may_have_it.then_some(queue), others, no_other)
+        or_elsewhere(text, may_have_it.then_some(queue), others, self.is_nowhere())
     }
 
     fn delayed(&self, queues: Vec<String>, then: &str) -> Place {
@@ -110,13 +110,13 @@ impl Asked<'_> {
         let others = self.unrouted().into_iter().collect();
         let names = queues.join(" or ");
         if all == Some(0) && !timers.is_empty() {
-            let text = format!("it is not due, but not in {names} (0 messages)");
-            return or_elsewhere(text, None, others, self.no_other(""));
+            let text = format!("it is not due yet, but is not in {names} (0 messages)");
+            return or_elsewhere(text, None, others, self.is_nowhere());
         }
         let counted = ready.max(all).filter(|counted| *counted > 0);
         let counted = counted.map(|counted| format!(" ({})", messages(counted))).unwrap_or_default();
         let text = format!("{names}{counted}; RabbitMQ moves it to {then} when it is due");
-        or_elsewhere(text, queues, others, None)
+        or_elsewhere(text, queues, others, false)
     }
 
     fn dead_letter(&self, queue: String) -> Place {
@@ -129,7 +129,7 @@ impl Asked<'_> {
             _ => (format!("it should be in {counted}, for people"), true),
         };
         let others = self.unrouted().into_iter().collect();
-        let mut place = or_elsewhere(text, may_have_it.then_some(queue), others, self.no_other(""));
+        let mut place = or_elsewhere(text, may_have_it.then_some(queue), others, self.is_nowhere());
         if let (true, Some(id)) = (may_have_it, &self.event.id) {
             let command = format!("topology dead-letter show --type {} {}", self.event.event_type, quoted(id));
             place.commands.insert(0, command);
@@ -149,11 +149,24 @@ impl Asked<'_> {
         (count > 0).then_some(Other { queue, text, command })
     }
 
-    /// Returns what is said if neither `unrouted` nor other queues have the event. `None` if the counts do not tell.
-    fn no_other(&self, nor: &str) -> Option<String> {
-        let queue = self.names.unrouted();
-        self.seen.ready(&queue).and(self.seen.held(&queue))?;
-        Some(format!("{queue} is empty too{nor}"))
+    /// Returns whether no queue that could have the event has a message.
+    fn is_nowhere(&self) -> bool {
+        self.seen.are_empty(|queue| self.is_of_another_type(queue))
+    }
+
+    /// Returns whether a queue has events of another type of the file alone. A type that has left the file may be this one's
+    /// former name.
+    fn is_of_another_type(&self, queue: &str) -> bool {
+        let of = |queue: &str| {
+            let (kind, rest) = queue.strip_prefix(self.topology.name.as_str())?.strip_prefix('.')?.split_once('.')?;
+            let event_type = rest.split('.').next()?;
+            Some(
+                matches!(kind, "processor" | "retry" | "dead-letter" | "aside")
+                    && event_type != self.event.event_type.as_str()
+                    && self.topology.types.contains_key(event_type),
+            )
+        };
+        of(queue).unwrap_or(false)
     }
 
     /// Returns a queue with its counts, as far as they are known.
@@ -170,49 +183,38 @@ impl Asked<'_> {
 }
 
 impl Place {
-    /// Adds how an event that was removed comes back. `run_now` publishes it again if its payload is kept and no run of it
-    /// has begun.
-    pub(super) fn remedy(&mut self, event: &EventInfo, is_kept: bool) {
-        let event_type = &event.event_type;
-        let name = match (&event.id, &event.reference) {
-            (Some(id), _) => format!("--id {}", quoted(id)),
-            (None, Some(reference)) => format!("--reference {}", quoted(reference.as_str())),
-            (None, None) => return,
-        };
-        let verb = if is_kept && event.state != State::Running {
-            "run-now"
-        } else {
+    /// Adds how an event that was removed comes back: published again if its payload is kept and no run of it has begun. An event
+    /// without an id gets no command, because its reference may have other events.
+    pub(super) fn remedy(&mut self, event: &EventInfo, is_kept: bool, now: Timestamp) {
+        let Some(id) = &event.id else { return };
+        if !is_kept || event.state == State::Running {
             let why = if is_kept { "a worker has started it" } else { "its payload is not kept" };
             let _ = write!(
                 self.text,
                 ". `run-now` cannot publish it, because {why}: cancel it, and publish it with another id"
             );
-            "cancel"
+            return;
+        }
+        let (verb, to) = match event.due {
+            Some(due) if due > now => ("reschedule", format!(" --to {due}")),
+            _ => ("run-now", String::new()),
         };
-        self.commands.push(format!("topology events {verb} --type {event_type} {name}"));
+        self.commands.push(format!("topology events {verb} --type {} --id {}{to}", event.event_type, quoted(id)));
     }
 }
 
-/// Returns the place: in these queues, or in one of the others. If no queue may have the event, it was removed. `no_other`
-/// says that no other queue has it, if all counts are known.
-fn or_elsewhere(
-    text: String,
-    queues: impl IntoIterator<Item = String>,
-    others: Vec<Other>,
-    no_other: Option<String>,
-) -> Place {
+/// Returns the place: in these queues, or in one of the others. If it is nowhere, it was removed.
+fn or_elsewhere(text: String, queues: impl IntoIterator<Item = String>, others: Vec<Other>, is_nowhere: bool) -> Place {
     let mut place = Place { text, queues: queues.into_iter().collect(), ..Place::default() };
     if !others.is_empty() {
         let texts: Vec<&str> = others.iter().map(|other| other.text.as_str()).collect();
         let _ = write!(place.text, ". It may be in {} instead", texts.join(" or "));
-        if place.queues.is_empty() && no_other.is_some() {
-            place.text += "; if it is not, its message was removed";
-        }
-    } else if let (true, Some(no_other)) = (place.queues.is_empty(), no_other) {
+    } else if place.queues.is_empty() && is_nowhere {
         place.is_removed = true;
-        let _ = write!(place.text, ". {no_other}: somebody removed its message, or the broker lost it");
+        place.text +=
+            ". No other queue that could have it has a message: somebody removed its message, or the broker lost it";
     } else if place.queues.is_empty() {
-        place.text += ". Whether another queue has it is not known";
+        place.text += ". Another queue may have it: an event whose reference is busy waits in a timer";
     }
     for Other { queue, command, .. } in others {
         place.queues.push(queue);

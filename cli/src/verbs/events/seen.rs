@@ -33,6 +33,9 @@ pub(super) struct Seen {
     pub(super) missing: BTreeSet<String>,
     /// The queues that delay events of any type.
     pub(super) timers: Vec<String>,
+    /// The messages of each queue of the topology, also of those that have left the file or have a former name. `None` if the
+    /// management API does not tell.
+    pub(super) owned: Option<BTreeMap<String, Option<u64>>>,
 }
 
 impl Seen {
@@ -40,8 +43,9 @@ impl Seen {
     pub(super) async fn of(common: &Common, topology: &Topology, events: &[EventInfo]) -> anyhow::Result<Self> {
         let names = Names::new(topology.name.clone());
         let retrying = format!("{}.", names.retry());
-        let timers =
-            compile(topology)?.queues.into_iter().filter(|queue| queue.arguments.contains_key("x-message-ttl"));
+        let desired = compile(topology)?;
+        let owners: Vec<String> = desired.owners().map(|owner| format!("{owner}.")).collect();
+        let timers = desired.queues.into_iter().filter(|queue| queue.arguments.contains_key("x-message-ttl"));
         let timers: Vec<String> = timers.map(|queue| queue.name).filter(|name| !name.starts_with(&retrying)).collect();
         let mut queues: BTreeSet<String> = timers.iter().cloned().chain([names.unrouted()]).collect();
         for event_type in events.iter().map(|event| &event.event_type).collect::<BTreeSet<_>>() {
@@ -54,10 +58,17 @@ impl Seen {
         let by_amqp = async { look(&url, &connect::here("topology events"), &[], &queues).await };
         let (looked, listed) = tokio::join!(timeout(LIMIT, by_amqp), timeout(LIMIT, by_management(common)));
         let mut seen = Self { timers, ..Self::default() };
-        let mut listed = listed.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in time"))).unwrap_or_else(|error| {
-            tracing::debug!("the management API tells nothing: {error:#}");
-            BTreeMap::new()
-        });
+        let mut listed = match listed.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in time"))) {
+            Ok(listed) => {
+                let own = listed.iter().filter(|(name, _)| owners.iter().any(|owner| name.starts_with(owner)));
+                seen.owned = Some(own.map(|(name, counts)| (name.clone(), counts.messages)).collect());
+                listed
+            }
+            Err(error) => {
+                tracing::debug!("the management API tells nothing: {error:#}");
+                BTreeMap::new()
+            }
+        };
         if let Ok(Ok(looked)) = looked {
             seen.missing = looked.missing;
             for (name, counts) in looked.queues {
@@ -83,6 +94,14 @@ impl Seen {
         let counts = self.counts.get(timer)?;
         // Only quorum queues count them. A queue whose `messages` are known has been listed.
         counts.messages.map(|_| counts.messages_dlx.unwrap_or_default())
+    }
+
+    /// Returns whether all queues of the topology but these are known to be empty.
+    pub(super) fn are_empty(&self, but: impl Fn(&str) -> bool) -> bool {
+        let is_empty = |(queue, messages): (&String, &Option<u64>)| {
+            but(queue) || (*messages == Some(0) && self.ready(queue).is_none_or(|ready| ready == 0))
+        };
+        self.owned.as_ref().is_some_and(|owned| !owned.is_empty() && owned.iter().all(is_empty))
     }
 
     /// Returns all messages of a timer.

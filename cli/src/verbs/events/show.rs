@@ -1,6 +1,6 @@
 //! `topology events show`: shows where an event is, why, what happened to it before, and when it runs.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use hatchery::{
@@ -10,6 +10,7 @@ use hatchery::{
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::time::sleep;
 
 use super::{
     answer::{EventView, view},
@@ -29,6 +30,9 @@ use crate::{
     verbs::status::quoted,
 };
 
+/// How long the second look waits. The management API's figures are up to five seconds old.
+const APART: Duration = Duration::from_secs(6);
+
 /// Show where an event is, why, and when it runs
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["event", "reference", "id"])))]
@@ -47,7 +51,7 @@ their id.
 Redis tells, and what the numbers of messages say to that: RabbitMQ cannot be
 asked for one message. An event that waits for its time is in a hatchery or in
 the ladder; which one depends on when it was published. `command` looks for the
-event elsewhere, or publishes it again if no queue has it.
+event elsewhere, or publishes it again if no queue can have it.
 
 The state `started` is that of an event whose run began and has not ended, and
 for which no worker holds the lease.
@@ -208,7 +212,10 @@ async fn placed<'a>(
 ) -> anyhow::Result<Vec<Found<'a>>> {
     let mut places = Vec::new();
     // Between two queues an event is in neither for a moment. So it counts as removed only if two looks say so.
-    for _ in 0..2 {
+    for look in 0..2 {
+        if look > 0 {
+            sleep(APART).await;
+        }
         let seen = if known.is_empty() { Seen::default() } else { Seen::of(common, topology, known).await? };
         places = known.iter().map(|event| place::place(event, topology, &seen, now)).collect();
         if !places.iter().flatten().any(|place: &Place| place.is_removed) {
@@ -219,7 +226,7 @@ async fn placed<'a>(
     for (event, mut place) in known.iter().zip(places) {
         if let Some(place) = place.as_mut().filter(|place| place.is_removed) {
             let not_kept = events.not_kept(std::slice::from_ref(event), None).await?;
-            place.remedy(event, not_kept.iter().all(Option::is_none));
+            place.remedy(event, not_kept.iter().all(Option::is_none), now);
         }
         all.push(Found { event, place });
     }

@@ -169,6 +169,7 @@ fn seen(given: &[(&str, Given)]) -> Seen {
     for (name, given) in given {
         seen.counts.insert(format!("billing.{name}"), counts(*given));
     }
+    seen.owned = Some(seen.counts.iter().map(|(name, counts)| (name.clone(), counts.messages)).collect());
     seen
 }
 
@@ -215,7 +216,7 @@ fn a_place_says_what_the_queues_tell_and_no_more() {
         let blocks = cases.iter().map(|(case, event, topology, seen)| {
             let mut place = place::place(event, topology, seen, now());
             if let Some(place) = place.as_mut().filter(|place| place.is_removed) {
-                place.remedy(event, event.state == State::DeadLetter);
+                place.remedy(event, event.state == State::DeadLetter, now());
             }
             format!("# {case}\n{}", show::block(event, topology, place.as_ref(), now(), columns))
         });

@@ -20,9 +20,10 @@ Examples:
   topology schedule backfill nightly-import --from 2026-06-01T00:00:00Z
   topology schedule backfill nightly-import --from \"7d ago\" --to now --yes
 
-Without --yes the instants are only listed. Each event has the id that the
-schedule gives it, so an event that has run within `dedup-retention` does not
-run again. The events run now, side by side as far as their type allows it.")]
+Without --yes the instants are only listed. An event runs also if its instant
+has run before: its id is NAME!INSTANT. Published twice within
+`dedup-retention`, it runs once. The events run now, side by side as far as
+their type allows it.")]
 pub(super) struct Args {
     /// The schedule
     #[arg(value_name = "SCHEDULE")]

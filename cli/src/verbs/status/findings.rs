@@ -44,7 +44,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(redis_stops);
     findings.extend(in_wedged(desired, seen));
     findings.extend(unrouted(topology, seen));
-    let no_consumer = no_consumer(alone);
+    let no_consumer = no_consumer(topology, alone);
     let silent = silent(topology, desired, seen);
     let (stuck, partial): (Vec<_>, Vec<_>) =
         unavailable(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
@@ -160,11 +160,12 @@ fn is_registered(topology: &Topology, queue: &Queue) -> bool {
     event_type.and_then(|name| topology.types.get(name)).is_some_and(|spec| spec.register)
 }
 
-fn no_consumer(queues: Vec<Queue>) -> Option<Finding> {
+fn no_consumer(topology: &Topology, queues: Vec<Queue>) -> Option<Finding> {
     let event_type = names::consumed_type(&queues.first()?.queue)?.to_owned();
     let mut types: Vec<String> = Vec::new();
     for name in queues.iter().filter_map(|queue| names::consumed_type(&queue.queue)) {
-        if !types.iter().any(|known| known == name) {
+        // A worker refuses a type that has left the file.
+        if topology.types.contains_key(name) && !types.iter().any(|known| known == name) {
             types.push(name.to_owned());
         }
     }
@@ -274,7 +275,8 @@ fn command_for_overdue(topology: &Topology, overdue: &[&OverdueEvent]) -> String
     let named = |event: &&OverdueEvent| format!("--type {}", event.event_type);
     let kept: Vec<String> = overdue.iter().filter(keeps).map(named).collect();
     let (verb, types) = if kept.is_empty() { ("list", overdue.iter().map(named).collect()) } else { ("run-now", kept) };
-    format!("topology events {verb} {} --due-before '1m ago'", types.join(" "))
+    // Without a state the dead letters of the types would be run too.
+    format!("topology events {verb} {} --state waiting --state retry --due-before '1m ago'", types.join(" "))
 }
 
 fn blind(seen: &Observation) -> Option<Finding> {

@@ -177,6 +177,7 @@ impl Finding {
             }
             Self::Wedged { .. } | Self::RedisTaken { .. } | Self::Drift { .. } => "topology plan".to_owned(),
             Self::Unrouted { .. } => "topology dead-letter list --unrouted".to_owned(),
+            Self::NoConsumer { types, .. } if types.is_empty() => "topology plan".to_owned(),
             Self::NoConsumer { types, .. } => format!("topology work --type {} --exec COMMAND", types.join(",")),
             Self::SourceNoConsumer { source, .. } => format!("topology work --source {source}"),
             Self::SourceMissing { queues, .. } => {

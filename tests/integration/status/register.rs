@@ -48,7 +48,7 @@ async fn an_event_whose_message_is_gone_is_overdue() {
     assert_eq!((&overdue["id"], &overdue["types"]), (&"old".into(), &1.into()), "{overdue:#}");
     assert_eq!((&overdue["events"], &overdue["may_be_more"]), (&1.into(), &false.into()), "{overdue:#}");
     let command = overdue["command"].as_str().unwrap();
-    assert_eq!(command, "topology events list --type mail --due-before '1m ago'");
+    assert_eq!(command, "topology events list --type mail --state waiting --state retry --due-before '1m ago'");
     let arguments = ["events", "list", "--type", "mail", "--due-before", "1m ago"];
     let shown = place.run(&mut place.command(&arguments)).await.expect(0).stdout;
     assert!(shown.contains("old"), "{shown}");

@@ -196,7 +196,7 @@ impl Place {
             return;
         }
         let (verb, to) = match event.due {
-            Some(due) if due > now => ("reschedule", format!(" --to {due}")),
+            Some(due) if due > now && event.state != State::DeadLetter => ("reschedule", format!(" --to {due}")),
             _ => ("run-now", String::new()),
         };
         self.commands.push(format!("topology events {verb} --type {} --id {}{to}", event.event_type, quoted(id)));

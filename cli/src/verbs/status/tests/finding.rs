@@ -317,13 +317,19 @@ fn overdue_events_are_counted_and_the_command_runs_those_whose_payload_is_kept()
     let (mail, letter, fax) = (of("mail", 180, 3, false), of("letter", 60, 1, false), of("fax", 30, 200, true));
     let (words, command) = found(std::slice::from_ref(&mail));
     assert_eq!(words, "3 events of mail are overdue: the first one (mail-1) was due 3h ago and has not run");
-    assert_eq!(command, "topology events run-now --type mail --due-before '1m ago'");
+    assert_eq!(command, "topology events run-now --type mail --state waiting --state retry --due-before '1m ago'");
     let (words, command) = found(&[mail, letter.clone(), fax]);
     let expected = "at least 204 events of mail and 2 more types are overdue: the first one (mail-1) was due 3h ago and has not run";
     assert_eq!(words, expected);
-    assert_eq!(command, "topology events run-now --type mail --type fax --due-before '1m ago'");
+    assert_eq!(
+        command,
+        "topology events run-now --type mail --type fax --state waiting --state retry --due-before '1m ago'"
+    );
     // Without its payload an event cannot be published again.
-    assert_eq!(found(&[letter]).1, "topology events list --type letter --due-before '1m ago'");
+    assert_eq!(
+        found(&[letter]).1,
+        "topology events list --type letter --state waiting --state retry --due-before '1m ago'"
+    );
 }
 
 #[test]

@@ -87,7 +87,7 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             events: 3,
             may_be_more: false,
             types: 2,
-            command: "topology events run-now --type hr-import --type mail --due-before '1m ago'".to_owned(),
+            command: "topology events run-now --type hr-import --type mail --state waiting --state retry --due-before '1m ago'".to_owned(),
         },
         Finding::ScheduleLate {
             schedules: vec!["nightly".to_owned(), "poll".to_owned()],

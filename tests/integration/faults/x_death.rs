@@ -104,8 +104,12 @@ async fn the_documented_commands_revive_a_node_whose_timers_a_broken_x_death_sto
     while rounds == 0 || !both_have_run() {
         rounds += 1;
         assert!(rounds <= ROUNDS, "{:?} {:?} {:#?}", have_run(&theirs), have_run(&ours), logs.with(&[]));
-        for command in &commands {
-            node.ask(&format!("ctl {command}"));
+        // The page restarts RabbitMQ's processes. Where there is nothing to repair, following it again would only cut the
+        // workers off, which on a busy machine need longer than a round to come back.
+        if rounds == 1 || is_told {
+            for command in &commands {
+                node.ask(&format!("ctl {command}"));
+            }
         }
         let come = eventually("all events have run, or the supervisor is gone again", async || {
             (both_have_run() || node.ask(SUPERVISOR_IS_GONE)).then_some(())

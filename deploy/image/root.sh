@@ -42,7 +42,7 @@ for folder in lib lib64 usr/lib; do
 done
 mkdir -p "$root/etc/ssl/certs"
 cp -a "$tree/etc/debian_version" "$tree/etc/os-release" "$root/etc/"
-# What update-ca-certificates makes of the package.
+# The bundle of certificates that update-ca-certificates makes of the package.
 find "$tree/usr/share/ca-certificates" -name '*.crt' | sort | xargs sed -n p >"$root/etc/ssl/certs/ca-certificates.crt"
 
 cat >"$root/etc/passwd" <<'TXT'

@@ -57,7 +57,7 @@ lint_manifests() {
 # The units are verified below a root that has the programs that they name. `security` scores from 0 to 10, and less is safer.
 lint_units() {
   local root=$scratch/units file found
-  # The package installs no init: that is systemd-sysv.
+  # The package installs no init: that is systemd-sysv. If it cannot be installed, the next line says that the units are not checked.
   if ! command -v systemd-analyze >/dev/null && [ -n "$yes" ] && [ "$(id -u)" = 0 ]; then
     { apt-get -qq update && apt-get -qq install --no-install-recommends systemd; } >/dev/null 2>&1 || true
   fi

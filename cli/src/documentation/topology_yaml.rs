@@ -121,7 +121,7 @@ fn without(example: &str, key: &str) -> String {
     full.map(|(_, line)| *line).collect::<Vec<_>>().join("\n")
 }
 
-/// What a change of a key needs on the broker.
+/// The sentence that says what a change of a key needs on the broker.
 fn effect(part: &Part, key: &Key) -> &'static str {
     match (part.path, key.name) {
         (_, "version") => return "There is no other version.",

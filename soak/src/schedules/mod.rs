@@ -55,7 +55,7 @@ const UNDER_WAY: Duration = Duration::from_millis(250);
 /// How many faults of each kind are printed.
 const SHOWN: usize = 5;
 
-/// What all parts of the run use.
+/// The servers and settings that all parts of the run use.
 struct Scene<'a> {
     stage: &'a Stage,
     schedules: Vec<Schedule>,

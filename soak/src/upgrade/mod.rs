@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The roll-outs: an upgrade, a roll-back, and the upgrade again.
 const ROLL_OUTS: [Side; 3] = [Side::This, Side::Released, Side::This];
 
-/// What all parts of the run use.
+/// The servers and settings that all parts of the run use.
 struct Scene<'a> {
     programs: &'a Programs<'a>,
     seen: Seen,

@@ -44,7 +44,7 @@ pub(crate) struct Letters {
     pub(super) within_seconds: Option<u64>,
 }
 
-/// What to do about a stranger's policy.
+/// The remedy for a stranger's policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cure {
     /// The policy goes.
@@ -72,7 +72,7 @@ pub(crate) enum Finding {
         shadowing: Shadowing,
         /// The virtual host of the policy.
         vhost: String,
-        /// What to do about it.
+        /// The remedy for the policy.
         #[serde(skip)]
         cure: Cure,
     },

@@ -1,6 +1,10 @@
 //! The dry run, the progress and the report of `replay` and `discard`.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{Mutex, PoisonError},
+};
 
 use hatchery::internals::operate::{
     Bounds, DeadLetters, Group, Groups, Letter, LetterQueue, Patience, Selection, Standing, Sweep, Swept, Tally,
@@ -153,7 +157,12 @@ pub(super) async fn sweep(
     for queue in queues {
         let limit = bounds.limit.map(|limit| limit.saturating_sub(sum.done));
         let bounds = Bounds { limit, ..bounds };
-        let progress = |tally: Tally| bar.set_message(format!("{} {}", letters(sum.done + tally.done), verb.done));
+        // What is known if a second signal ends the sweep before it has counted.
+        let known = Mutex::new(Tally::default());
+        let progress = |tally: Tally| {
+            *known.lock().unwrap_or_else(PoisonError::into_inner) = tally;
+            bar.set_message(format!("{} {}", letters(sum.done + tally.done), verb.done));
+        };
         let acted = patiently(filters, output, async |patience| {
             tokio::select! {
                 biased;
@@ -162,6 +171,7 @@ pub(super) async fn sweep(
             }
         });
         let Some(Swept { tally, interrupted, error }) = acted.await else {
+            add(&mut sum, known.into_inner().unwrap_or_else(PoisonError::into_inner));
             end = Ok(true);
             break;
         };

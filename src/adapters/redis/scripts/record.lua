@@ -12,16 +12,16 @@ local function note_recorded(place, field, slot, details, message)
   end
 end
 
--- Records the newest event of a plain place. Returns whether that is the case.
+-- Records the newest event of a place that is plain or empty. Returns whether that is the case.
 local function record_plain(place, field, version, details)
   local key, head = base .. place, HEADS[field]
   local value = redis_call('GET', key)
-  if not value then
-    return false
-  end
-  local ends, due, since, mark, generation, newest, crashes, flags = plain(value, head)
-  if not ends or version < newest or version <= mark then
-    return false
+  local ends, due, since, mark, generation, newest, crashes, flags = 0, 0, 0, 0, 0, 0, 0, 0
+  if value then
+    ends, due, since, mark, generation, newest, crashes, flags = plain(value, head)
+    if not ends or version < newest or version <= mark then
+      return false
+    end
   end
   ends = min(max(due, now) + backlog, END_OF_TIME)
   redis_call('SET', key, pack(PLAIN, head, ends, due, since > 0 and since or now, mark, generation, version, crashes,

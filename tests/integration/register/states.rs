@@ -348,11 +348,8 @@ async fn an_unreadable_key_costs_no_other_event_its_place() {
     // The next publish gets its version at once: Redis does not count as away.
     assert!(!publisher.publish(change(99)).await.unwrap().unversioned);
     assert!(logs.with(&[PUBLISHING]).is_empty(), "{:#?}", logs.with(&[]));
-    assert!(
-        !logs.with(&["ERROR", "WRONGTYPE", "event_type=import", "reference=\"7\""]).is_empty(),
-        "{:#?}",
-        logs.with(&[])
-    );
+    let told = logs.with(&["ERROR", "WRONGTYPE", "event_type=import", "published, but the register cannot note it"]);
+    assert!(told.len() == 1 && ["\"7\"", "\"8\""].iter().any(|key| told[0].contains(key)), "{:#?}", logs.with(&[]));
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     // The lease of a reference is in its key, so its events wait while the key cannot be read. They were not recorded,
     // so neither replaces the other. If the newer one happens to start first, the older one is stale.

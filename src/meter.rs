@@ -112,7 +112,7 @@ const STATES: [&str; Trouble::ALL.len()] = {
     states
 };
 const CONFIRM: Label = Label { name: "answer", values: &["ack", "nack", "none"] };
-const CONNECTION: Label = Label { name: "connection", values: &["publishing", "consuming", "aside"] };
+const CONNECTION: Label = Label { name: "connection", values: &["publishing", "consuming", "aside", "looking"] };
 const CLAIM: Label =
     Label { name: "answer", values: &["run", "alone", "busy", "later", "stale", "replaced", "unreadable"] };
 const CAUSE: Label = Label { name: "cause", values: &["stale", "replaced"] };

@@ -65,9 +65,24 @@ impl ConfirmMeters {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use metrics_exporter_prometheus::PrometheusBuilder;
 
     use super::*;
+    use crate::adapters::rabbitmq::{AmqpUrl, RabbitMq};
+
+    #[tokio::test]
+    async fn every_connection_is_in_the_row_of_the_metric() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let url = AmqpUrl::new("amqp://localhost").expect("a valid URL");
+        metrics::with_local_recorder(&recorder, || RabbitMq::new(url, "t"));
+        let page = recorder.handle().render();
+        let shown = page.lines().filter_map(|line| line.strip_prefix(meter::RECONNECTS)?.split('"').nth(1));
+        let row = meter::METRICS.iter().find(|metric| metric.name == meter::RECONNECTS).expect("a row");
+        let listed = row.labels[0].values.iter().copied();
+        assert_eq!(shown.collect::<BTreeSet<_>>(), listed.collect());
+    }
 
     #[test]
     fn the_first_connection_is_no_reconnect() {

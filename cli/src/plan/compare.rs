@@ -26,7 +26,7 @@ const DECISIVE: [&str; 12] = [
 ];
 
 const TYPE: &str = "x-queue-type";
-const CLASSIC: &str = "classic";
+pub(super) const CLASSIC: &str = "classic";
 
 /// Returns the type of a queue with these arguments.
 pub(super) fn type_of(arguments: &BTreeMap<String, Argument>) -> &str {

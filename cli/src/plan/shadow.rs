@@ -29,6 +29,10 @@ const HARMFUL: [&str; 9] = [
     "delivery-limit",
 ];
 
+/// Policy keys that classic queues do not support. RabbitMQ applies a policy with one of them to no classic queue, its other keys
+/// included (`unsupported_policies` in `rabbit_classic_queue:capabilities/0`, and `rabbit_policy:matches/3`; measured on 3.10).
+const NOT_CLASSIC: [&str; 2] = ["dead-letter-strategy", "delivery-limit"];
+
 /// The policies of a virtual host: ours as they will be after `apply`, and the strangers'.
 pub(super) struct Shadows<'a> {
     own: Vec<(&'a Policy, Pattern)>,
@@ -43,9 +47,12 @@ impl<'a> Shadows<'a> {
         let is_ours = |live: &LivePolicy| desired.owners().any(|owner| live.name == names::tunables(owner));
         let is_own = |live: &LivePolicy| is_ours(live) || own.iter().any(|own| own.name == live.name);
         let strangers = observed.policies.iter().filter(|live| !is_own(live));
-        let live = |live: &'a LivePolicy| (live, Pattern::new(&live.pattern, &live.apply_to));
+        let live = |live: &'a LivePolicy| (live, Pattern::of(live));
         Self {
-            own: own.iter().map(|own| (own, Pattern::new(&own.pattern, super::APPLY_TO))).collect(),
+            own: own
+                .iter()
+                .map(|own| (own, Pattern::new(&own.pattern, super::APPLY_TO, own.definition.keys())))
+                .collect(),
             user: strangers.map(live).collect(),
             operator: observed.operator_policies.iter().map(live).collect(),
         }
@@ -88,7 +95,10 @@ pub fn shadowing(desired: &Desired, observed: &Observed) -> Vec<Shadowing> {
     let live: BTreeMap<&str, &LiveQueue> = observed.queues.iter().map(|live| (live.name.as_str(), live)).collect();
     let mut found: BTreeMap<(&str, bool), Shadowing> = BTreeMap::new();
     for queue in &desired.queues {
-        let over = shadows.on(&queue.name, compare::type_of(&queue.arguments), live.get(queue.name.as_str()).copied());
+        let live = live.get(queue.name.as_str()).copied();
+        // A queue that is not migrated yet has another type than the file says.
+        let kind = live.and_then(|live| live.kind.as_deref()).unwrap_or_else(|| compare::type_of(&queue.arguments));
+        let over = shadows.on(&queue.name, kind, live);
         for Shadow { policy, kind, .. } in over.iter().filter(|shadow| shadow.harm.is_some()) {
             let operator = *kind != "policy";
             let shadowing = found.entry((&policy.name, operator)).or_insert_with(|| {
@@ -161,18 +171,26 @@ struct Pattern {
     /// The queue type that it applies to; `None` for all types.
     kind: Option<String>,
     queues: bool,
+    /// Whether it applies to classic queues, as far as its keys tell.
+    classic: bool,
 }
 
 impl Pattern {
-    fn new(pattern: &str, apply_to: &str) -> Self {
+    fn of(policy: &LivePolicy) -> Self {
+        Self::new(&policy.pattern, &policy.apply_to, policy.definition.keys())
+    }
+
+    fn new<'a>(pattern: &str, apply_to: &str, mut keys: impl Iterator<Item = &'a String>) -> Self {
         let kind = apply_to.strip_suffix("_queues").map(str::to_owned);
         let queues = matches!(apply_to, "" | "all" | "queues") || kind.is_some();
-        Self { regex: Regex::new(pattern).ok(), kind, queues }
+        let classic = !keys.any(|key| NOT_CLASSIC.contains(&key.as_str()));
+        Self { regex: Regex::new(pattern).ok(), kind, queues, classic }
     }
 
     fn matches(&self, queue: &str, kind: &str) -> bool {
         self.queues
             && self.kind.as_deref().is_none_or(|only| only == kind)
+            && (self.classic || kind != compare::CLASSIC)
             && self.regex.as_ref().is_some_and(|regex| regex.is_match(queue).unwrap_or(false))
     }
 }
@@ -199,6 +217,19 @@ mod tests {
         #[case] apply_to: &str,
         #[case] expected: bool,
     ) {
-        assert_eq!(Pattern::new(pattern, apply_to).matches("billing.hatchery.5m", "quorum"), expected);
+        let policy = LivePolicy { pattern: pattern.to_owned(), apply_to: apply_to.to_owned(), ..LivePolicy::default() };
+        assert_eq!(Pattern::of(&policy).matches("billing.hatchery.5m", "quorum"), expected);
+    }
+
+    #[rstest]
+    #[case(&["max-length"], true)]
+    #[case(&["delivery-limit"], false)]
+    #[case(&["delivery-limit", "max-length"], false)]
+    #[case(&["dead-letter-strategy"], false)]
+    fn a_policy_with_a_key_of_quorum_queues_applies_to_no_classic_queue(#[case] keys: &[&str], #[case] expected: bool) {
+        let definition = keys.iter().map(|key| ((*key).to_owned(), Value::from(1))).collect();
+        let policy = LivePolicy { pattern: ".*".to_owned(), definition, ..LivePolicy::default() };
+        assert!(Pattern::of(&policy).matches("billing.hatchery.5m", "quorum"));
+        assert_eq!(Pattern::of(&policy).matches("billing.hatchery.5m", "classic"), expected);
     }
 }

@@ -46,6 +46,21 @@ async fn letters_are_left_alone_where_a_policy_limits_deliveries() {
     assert_eq!(drained(&amqp, &declared.dead_letters("mail")).await, numbered(3).collect::<Vec<_>>());
 }
 
+/// A classic queue counts no deliveries, so RabbitMQ applies no such policy to it.
+#[tokio::test]
+async fn letters_in_classic_queues_are_shown_where_a_policy_limits_deliveries() {
+    let declared = Declared::new(&format!("queue-type: classic\n{TYPES}")).await;
+    let (amqp, place) = (put(&declared, "mail", 3).await, Place::new(&declared));
+    let limit = json!({ "pattern": ".*", "definition": { "delivery-limit": 2 }, "apply-to": "queues", "priority": 0 });
+    declared.host.put("policies", "house", &limit);
+    for _ in 0..4 {
+        let mut command = place.command(&["dead-letter", "list"]);
+        let ended = place.run(command.env("RABBITMQ_MANAGEMENT_URL", declared.host.management())).await.expect(0);
+        assert!(ended.stdout.starts_with("3  ") && ended.stderr.is_empty(), "{ended:?}");
+    }
+    assert_eq!(drained(&amqp, &declared.dead_letters("mail")).await, numbered(3).collect::<Vec<_>>());
+}
+
 #[tokio::test]
 async fn a_missing_queue_hides_no_letters_of_the_others() {
     let declared = Declared::new(TYPES).await;

@@ -1,8 +1,9 @@
 //! Policies that limit how often a letter may be looked at.
 //!
-//! RabbitMQ counts a letter that comes back to its queue as delivered, whoever looked at it. The queues of letters have a delivery limit of
-//! a thousand million. Where a policy has a lower one, the lower one counts, and RabbitMQ deletes a letter that was looked at more
-//! often (measured on 3.10 and 4.3).
+//! A quorum queue counts a letter that comes back to it as delivered, whoever looked at it. The quorum queues of letters have a delivery
+//! limit of a thousand million. Where a policy has a lower one, the lower one counts, and RabbitMQ deletes a letter that was looked at
+//! more often (measured on 3.10 and 4.3). A classic queue counts no deliveries, and RabbitMQ applies no policy with a `delivery-limit` to
+//! it; [`shadowing`] leaves such a queue out.
 
 use std::time::Duration;
 

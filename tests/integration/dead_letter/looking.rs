@@ -65,9 +65,21 @@ async fn letters_in_classic_queues_are_shown_where_a_policy_limits_deliveries() 
 async fn a_missing_queue_hides_no_letters_of_the_others() {
     let declared = Declared::new(TYPES).await;
     let (amqp, place) = (put(&declared, "mail", 1).await, Place::new(&declared));
-    amqp.delete_queue(&declared.dead_letters("plain")).await;
-    let ended = place.letters(1, &["list"]).await;
-    assert!(ended.stdout.contains("1 letter, 1 reason.") && ended.stderr.contains("dead-letter.plain"), "{ended:?}");
+    for missing in ["import", "plain"] {
+        amqp.delete_queue(&declared.dead_letters(missing)).await;
+    }
+    for (arguments, expected) in [
+        (&["list"][..], "1 letter, 1 reason."),
+        (&["show", "n00000"], "id              n00000"),
+        (&["replay"], "Dry run: would replay 1 letter."),
+    ] {
+        let ended = place.letters(1, arguments).await;
+        assert!(ended.stdout.contains(expected), "{ended:?}");
+        assert!(ended.stderr.contains("dead-letter.import") && ended.stderr.contains("dead-letter.plain"), "{ended:?}");
+    }
+    // Nothing was looked at, so nothing is said of letters.
+    let ended = place.letters(1, &["list", "--type", "plain"]).await;
+    assert!(ended.stdout.is_empty() && ended.stderr.contains("dead-letter.plain"), "{ended:?}");
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Opens the letters, and says what a look has not seen.
 
 use hatchery::{
-    BrokerError,
-    internals::operate::{DeadLetters, DeadLettersError, LetterQueue, Patience, Seen},
+    BrokerError, RegisterError,
+    internals::operate::{DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Seen, Selection, Standing},
 };
 
 use super::{limits::DeliveryLimits, which::Filters};
@@ -43,6 +43,51 @@ pub(super) async fn patiently<T>(filters: &Filters, output: Output, act: impl As
     act(Patience { limit: filters.wait, waiting: &waiting }).await
 }
 
+/// What was seen of the queues.
+#[derive(Default)]
+pub(super) struct Looked<'a> {
+    /// The queues that were read.
+    pub(super) queues: Vec<(&'a LetterQueue, Seen)>,
+    /// Why it is not known which letters are obsolete.
+    pub(super) unknown: Option<RegisterError>,
+    /// The error of the last queue that is missing, for the end. Those of the others are written already.
+    pub(super) missing: Option<anyhow::Error>,
+}
+
+/// Reads one queue after the other, and passes the selected letters to `each`. A missing queue does not hide the letters of the
+/// others. Fails if all queues are missing.
+pub(super) async fn read<'a>(
+    letters: &DeadLetters,
+    queues: &'a [LetterQueue],
+    (filters, selection): (&Filters, &Selection),
+    output: Output,
+    mut each: impl FnMut(&'a LetterQueue, Letter, Standing) + Send,
+) -> anyhow::Result<Looked<'a>> {
+    let mut looked = Looked::default();
+    for queue in queues {
+        let each = |letter, standing| each(queue, letter, standing);
+        let seen =
+            patiently(filters, output, async |patience| letters.read(queue, selection, patience, each).await).await;
+        match seen {
+            Ok(mut seen) => {
+                warn(&seen, queue, output);
+                looked.unknown = looked.unknown.or(seen.unknown.take());
+                looked.queues.push((queue, seen));
+            }
+            Err(error @ DeadLettersError::Broker(BrokerError::Missing { .. })) => {
+                if let Some(former) = looked.missing.replace(explained(error, queue)) {
+                    output.warn(&format!("{former:#}"));
+                }
+            }
+            Err(error) => return Err(explained(error, queue)),
+        }
+    }
+    match looked.missing {
+        Some(error) if looked.queues.is_empty() => Err(error),
+        missing => Ok(Looked { missing, ..looked }),
+    }
+}
+
 /// Explains the error of a look.
 pub(super) fn explained(error: DeadLettersError, queue: &LetterQueue) -> anyhow::Error {
     match error {
@@ -59,7 +104,7 @@ pub(super) fn explained(error: DeadLettersError, queue: &LetterQueue) -> anyhow:
 }
 
 /// Warns of letters that a look has not seen.
-pub(super) fn warn(seen: &Seen, queue: &LetterQueue, output: Output) {
+fn warn(seen: &Seen, queue: &LetterQueue, output: Output) {
     let name = &queue.name;
     let held = seen.ready.saturating_sub(seen.read);
     if held > 0 {

@@ -2,15 +2,12 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use hatchery::{
-    BrokerError,
-    internals::operate::{DeadLetters, DeadLettersError, Group, Groups, Letter, LetterQueue, Standing},
-};
+use hatchery::internals::operate::{DeadLetters, Group, Groups, Letter, LetterQueue, Seen, Standing};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    connected::{explained, patiently, warn, with_letters},
+    connected::{read, with_letters},
     view::{LetterView, cut, letters, time, view},
     which::Filters,
 };
@@ -137,39 +134,24 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Output) -> anyhow::Result<Exit> {
     let mut list =
         List { args, output, groups: Groups::default(), events: Vec::new(), found: 0, obsolete: 0, unwritten: None };
-    let (mut unknown, mut read, mut missing): (Option<String>, Vec<QueueView>, Option<anyhow::Error>) =
-        (None, Vec::new(), None);
     let spinner = output.spinner();
-    for queue in queues {
-        let each = |letter: Letter, standing: Standing| {
-            list.add(&letter, &standing, queue);
-            spinner.set_message(format!("{} read", letters(list.found)));
-        };
-        let selection = args.filters.selection();
-        let seen =
-            patiently(&args.filters, output, async |patience| all.read(queue, &selection, patience, each).await).await;
-        let seen = match seen {
-            // The letters of the other types are worth a look all the same.
-            Err(error @ DeadLettersError::Broker(BrokerError::Missing { .. })) if queues.len() > 1 => {
-                if let Some(former) = missing.replace(explained(error, queue)) {
-                    output.warn(&format!("{former:#}"));
-                }
-                continue;
-            }
-            seen => seen.map_err(|error| explained(error, queue))?,
-        };
-        warn(&seen, queue, output);
-        let held = seen.ready.saturating_sub(seen.read);
-        let (queue, letters) = (queue.name.clone(), seen.read);
-        read.push(QueueView { queue, letters, held_by_others: held, consumers: seen.consumers });
-        unknown = unknown.or_else(|| seen.unknown.map(|error| error.to_string()));
-    }
+    let each = |queue: &LetterQueue, letter: Letter, standing: Standing| {
+        list.add(&letter, &standing, queue);
+        spinner.set_message(format!("{} read", letters(list.found)));
+    };
+    let looked = read(all, queues, (&args.filters, &args.filters.selection()), output, each).await?;
     spinner.finish_and_clear();
-    if let Some(error) = &unknown {
+    if let Some(error) = &looked.unknown {
         output.warn(&format!("{error}. Which letters are obsolete is not known"));
     }
-    let exit = list.end(read, unknown.is_none())?;
-    missing.map_or(Ok(exit), Err)
+    let view = |(queue, seen): &(&LetterQueue, Seen)| QueueView {
+        queue: queue.name.clone(),
+        letters: seen.read,
+        held_by_others: seen.ready.saturating_sub(seen.read),
+        consumers: seen.consumers,
+    };
+    let exit = list.end(looked.queues.iter().map(view).collect(), looked.unknown.is_none())?;
+    looked.missing.map_or(Ok(exit), Err)
 }
 
 /// The content of the list.

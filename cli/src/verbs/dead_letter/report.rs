@@ -7,13 +7,13 @@ use std::{
 };
 
 use hatchery::internals::operate::{
-    Bounds, DeadLetters, Group, Groups, Letter, LetterQueue, Patience, Selection, Standing, Sweep, Swept, Tally,
+    Bounds, DeadLetters, Group, Groups, Letter, LetterQueue, Seen, Selection, Standing, Sweep, Swept, Tally,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    connected::{explained, patiently, warn},
+    connected::{explained, patiently, read},
     view::letters,
     which::Filters,
 };
@@ -95,40 +95,38 @@ pub(super) async fn dry_run(
 ) -> anyhow::Result<Exit> {
     let (mut tally, mut groups) = (Tally::default(), Groups::default());
     let spinner = output.spinner();
-    for queue in queues {
-        let mut selected = 0;
-        let each = |letter: Letter, standing: Standing| {
-            selected += 1;
-            match standing {
-                Standing::Obsolete(_) if verb.leaves => tally.obsolete += 1,
-                Standing::Unreadable(_) if verb.leaves => tally.unreadable += 1,
-                _ if limit.is_some_and(|limit| tally.done >= limit) => tally.others += 1,
-                _ => {
-                    tally.done += 1;
-                    groups.add(&letter, &standing);
-                }
-            }
-        };
-        let seen =
-            patiently(filters, output, async |patience: Patience<'_>| all.read(queue, selection, patience, each).await);
-        let seen = seen.await.map_err(|error| explained(error, queue))?;
+    let mut selected = 0;
+    let each = |queue: &LetterQueue, letter: Letter, standing: Standing| {
+        selected += 1;
         spinner.set_message(queue.name.clone());
-        warn(&seen, queue, output);
-        if let Some(error) = seen.unknown {
-            return Err(anyhow::Error::new(error).context("which letters are obsolete is not known"));
+        match standing {
+            Standing::Obsolete(_) if verb.leaves => tally.obsolete += 1,
+            Standing::Unreadable(_) if verb.leaves => tally.unreadable += 1,
+            _ if limit.is_some_and(|limit| tally.done >= limit) => tally.others += 1,
+            _ => {
+                tally.done += 1;
+                groups.add(&letter, &standing);
+            }
         }
-        tally.ready += seen.ready;
-        tally.others += seen.read - selected;
+    };
+    let looked = read(all, queues, (filters, selection), output, each).await?;
+    if let Some(error) = looked.unknown {
+        return Err(anyhow::Error::new(error).context("which letters are obsolete is not known"));
     }
+    let sum = |of: fn(&Seen) -> u64| looked.queues.iter().map(|(_, seen)| of(seen)).sum::<u64>();
+    tally.ready = sum(|seen| seen.ready);
+    tally.others += sum(|seen| seen.read) - selected;
     spinner.finish_and_clear();
-    named(filters, tally)?;
-    if !output.is_text() {
+    if looked.missing.is_none() {
+        named(filters, tally)?;
+    }
+    if output.is_text() {
+        output.print(&dry_run_text(&groups.largest_first(), tally, verb, filters.of(), Output::columns()))?;
+    } else {
         let letters = Counts { would_be_done: Some(tally.done), ..Counts::left(tally) };
         output.json(&Answer { verb: verb.name, dry_run: true, letters, queues: None })?;
-        return Ok(Exit::Done);
     }
-    output.print(&dry_run_text(&groups.largest_first(), tally, verb, filters.of(), Output::columns()))?;
-    Ok(Exit::Done)
+    looked.missing.map_or(Ok(Exit::Done), Err)
 }
 
 /// Returns the screen of a dry run.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{
-    connected::{explained, patiently, warn, with_letters},
+    connected::{read, with_letters},
     view::{LetterView, headers, time, view},
     which::Filters,
 };
@@ -41,8 +41,8 @@ Examples:
   topology dead-letter show ID --payload-limit 1000000 -o json | jq .payload
   topology dead-letter show ID --unrouted
 
-Exit 1: there is no such letter. 4: a policy limits deliveries, so that a look
-could delete letters.")]
+Exit 1: there is no such letter, or a queue is missing. 4: a policy limits
+deliveries, so that a look could delete letters.")]
 pub(super) struct Args {
     /// The letter with this id
     #[arg(value_name = "ID", conflicts_with = "id")]
@@ -99,22 +99,19 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
         return Err(UsageError("name a letter by its id, or by --reference".to_owned()).into());
     }
     let (mut shown, mut found): (Vec<(Letter, Standing, &LetterQueue)>, usize) = (Vec::new(), 0);
-    for queue in queues {
-        let each = |letter: Letter, standing: Standing| {
-            found += 1;
-            if shown.len() < MOST {
-                shown.push((letter, standing, queue));
-            }
-        };
-        let seen = patiently(&args.filters, output, async |patience| all.read(queue, &selection, patience, each).await);
-        let seen = seen.await.map_err(|error| explained(error, queue))?;
-        warn(&seen, queue, output);
-        if let Some(error) = seen.unknown {
-            output.warn(&format!("{error}. Whether the letter is obsolete is not known"));
+    let each = |queue, letter, standing| {
+        found += 1;
+        if shown.len() < MOST {
+            shown.push((letter, standing, queue));
         }
+    };
+    let looked = read(all, queues, (&args.filters, &selection), output, each).await?;
+    if let Some(error) = &looked.unknown {
+        output.warn(&format!("{error}. Whether the letter is obsolete is not known"));
     }
     if shown.is_empty() {
-        return Err(Ended::new(Exit::Error, args.filters.not_found()).into());
+        let nowhere = || Ended::new(Exit::Error, args.filters.not_found()).into();
+        return Err(looked.missing.unwrap_or_else(nowhere));
     }
     let letters: Vec<Whole> =
         shown.iter().map(|(letter, standing, queue)| whole(letter, standing, queue, args.payload_limit)).collect();
@@ -131,7 +128,7 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     if found > shown.len() {
         output.note(&format!("{found} letters match; only the first {MOST} are shown."));
     }
-    Ok(Exit::Done)
+    looked.missing.map_or(Ok(Exit::Done), Err)
 }
 
 /// Returns a letter with its headers and payload as JSON.

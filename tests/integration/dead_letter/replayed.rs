@@ -1,6 +1,7 @@
 //! Replaying letters.
 
 use hatchery::{NewEvent, Outcome};
+use serde_json::{Value, json};
 
 use super::{TYPES, numbered, put};
 use crate::support::{
@@ -106,13 +107,28 @@ async fn a_message_that_no_queue_took_keeps_the_delay_of_its_routing_key() {
 }
 
 #[tokio::test]
-async fn a_letter_that_is_named_and_not_there_is_an_error() {
+async fn a_letter_that_is_named_and_not_there_is_an_error_after_the_answer() {
     let declared = Declared::new(TYPES).await;
     let (_, place) = (put(&declared, "mail", 1).await, Place::new(&declared));
-    for arguments in [&["replay", "--id", "x"][..], &["replay", "--id", "x", "--yes"], &["discard", "--id", "x"]] {
-        let ended = place.letters(1, arguments).await;
+    for (arguments, expected) in [
+        (
+            &["replay", "--id", "x"][..],
+            json!({ "dry_run": true, "letters": { "would_be_done": 0, "not_selected": 1 } }),
+        ),
+        (&["replay", "--id", "x", "--yes"], json!({ "dry_run": false, "letters": { "done": 0, "not_selected": 1 } })),
+        (&["discard", "--id", "x"], json!({ "dry_run": true, "letters": { "would_be_done": 0, "not_selected": 1 } })),
+    ] {
+        let ended = place.letters(1, &[arguments, &["-o", "json"]].concat()).await;
         assert!(ended.stderr.contains("no letter with the id x matches"), "{ended:?}");
+        let answer: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+        assert_eq!(answer["dry_run"], expected["dry_run"], "{answer}");
+        for (count, value) in expected["letters"].as_object().unwrap() {
+            assert_eq!(&answer["letters"][count], value, "{answer}");
+        }
     }
+    let ended = place.letters(1, &["show", "x", "-o", "json"]).await;
+    assert!(ended.stderr.contains("there is no such letter"), "{ended:?}");
+    assert_eq!(serde_json::from_str::<Value>(&ended.stdout).unwrap(), json!({ "found": 0, "letters": [] }));
     assert_eq!(place.letter_ids(&[]).await, ["n00000"]);
 }
 

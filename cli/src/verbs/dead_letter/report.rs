@@ -117,16 +117,16 @@ pub(super) async fn dry_run(
     tally.ready = sum(|seen| seen.ready);
     tally.others += sum(|seen| seen.read) - selected;
     spinner.finish_and_clear();
-    if looked.missing.is_none() {
-        named(filters, tally)?;
-    }
     if output.is_text() {
         output.print(&dry_run_text(&groups.largest_first(), tally, verb, filters.of(), Output::columns()))?;
     } else {
         let letters = Counts { would_be_done: Some(tally.done), ..Counts::left(tally) };
         output.json(&Answer { verb: verb.name, dry_run: true, letters, queues: None })?;
     }
-    looked.missing.map_or(Ok(Exit::Done), Err)
+    match looked.missing {
+        Some(error) => Err(error),
+        None => Ok(named(filters, tally)?),
+    }
 }
 
 /// Returns the screen of a dry run.
@@ -181,12 +181,12 @@ pub(super) async fn sweep(
         }
     }
     bar.finish_and_clear();
-    if matches!(end, Ok(false)) {
-        named(filters, sum)?;
-    }
     let told = || tell(sum, by_queue, verb, filters.of(), output);
     match end {
-        Ok(false) => told().map_err(Ended::untold).map(|()| Exit::Done),
+        Ok(false) => {
+            told().map_err(Ended::untold)?;
+            Ok(named(filters, sum)?)
+        }
         Ok(true) => {
             told()?;
             let message = format!("stopped; {} {} before. Run it again for the rest", letters(sum.done), verb.done);
@@ -202,14 +202,14 @@ pub(super) async fn sweep(
     }
 }
 
-/// Refuses to end well if a letter was named by its id and is not there.
-fn named(filters: &Filters, tally: Tally) -> Result<(), Ended> {
+/// Returns how the verb ends, once it has printed its answer. It fails if a letter was named by its id and is not there.
+fn named(filters: &Filters, tally: Tally) -> Result<Exit, Ended> {
     match &filters.id {
         Some(id) if tally.done + tally.obsolete + tally.unreadable == 0 => {
             let list = format!("topology dead-letter list{} --events", filters.of());
             Err(Ended::new(Exit::Error, format!("no letter with the id {id} matches; `{list}` lists them")))
         }
-        _ => Ok(()),
+        _ => Ok(Exit::Done),
     }
 }
 

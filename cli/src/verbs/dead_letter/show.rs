@@ -109,10 +109,6 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     if let Some(error) = &looked.unknown {
         output.warn(&format!("{error}. Whether the letter is obsolete is not known"));
     }
-    if shown.is_empty() {
-        let nowhere = || Ended::new(Exit::Error, args.filters.not_found()).into();
-        return Err(looked.missing.unwrap_or_else(nowhere));
-    }
     let letters: Vec<Whole> =
         shown.iter().map(|(letter, standing, queue)| whole(letter, standing, queue, args.payload_limit)).collect();
     match output.format {
@@ -128,7 +124,11 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     if found > shown.len() {
         output.note(&format!("{found} letters match; only the first {MOST} are shown."));
     }
-    looked.missing.map_or(Ok(Exit::Done), Err)
+    match looked.missing {
+        Some(error) => Err(error),
+        None if shown.is_empty() => Err(Ended::new(Exit::Error, args.filters.not_found()).into()),
+        None => Ok(Exit::Done),
+    }
 }
 
 /// Returns a letter with its headers and payload as JSON.

@@ -52,7 +52,8 @@ pub(super) enum Cure {
     /// Its limit is raised by this command first. A timer that it has wedged learns that its target has room when the target
     /// falls below its limit, and not when the limit goes.
     Raise(String),
-    /// Its limit is raised, and timers are wedged still: it stays until they are not.
+    /// Its limit is raised, and timers are wedged still: it stays until they are not. RabbitMQ tries every three minutes to deliver what
+    /// is in them, so after ten minutes the policy is not the cause, and need not stay.
     Wait,
 }
 

@@ -1,10 +1,12 @@
 //! Finds strangers' policies, and the command that undoes their harm.
 
-use hatchery::internals::compile::Desired;
+use std::collections::{BTreeMap, BTreeSet};
+
+use hatchery::internals::compile::{Argument, Desired, Target};
 use serde_json::Value;
 
 use super::{
-    finding::{Cure, Finding},
+    finding::{Cure, Finding, Queue},
     observation::Observation,
     wedged::suspects,
     words::quoted,
@@ -14,19 +16,19 @@ use crate::{
     plan::{Shadowing, shadowing},
 };
 
-/// The keys that limit the length of a queue.
-const LIMITS: [&str; 2] = ["max-length", "max-length-bytes"];
+/// The keys that limit the length of a queue, and limits that count as raised.
+const LIMITS: [(&str, u64); 2] = [(LENGTH, 1_000_000), ("max-length-bytes", 1_000_000_000_000)];
 
-/// A limit that no queue reaches. A policy with at least this limit counts as raised.
-const RAISED: [u64; 2] = [1_000_000, 1_000_000_000_000];
+const LENGTH: &str = "max-length";
 
 /// Returns the policies that shadow owned queues, those first that keep events in wedged timers.
 pub(super) fn shadows(desired: &Desired, seen: &Observation) -> Vec<Finding> {
     let Some(objects) = &seen.objects else { return Vec::new() };
-    // Those that may be wedged count too: until more readings tell, the policy must stay.
-    let is_wedged = !suspects(desired, &seen.readings).is_empty();
+    // Timers that may be wedged count too: until more readings tell, the policy must stay.
+    let targets = targets(desired, &suspects(desired, &seen.readings));
     let finding = |shadowing: Shadowing| {
-        let cure = if is_wedged { cure(&shadowing, objects, &seen.vhost) } else { Cure::Clear };
+        let limits_a_target = shadowing.queues.iter().any(|queue| targets.contains(queue.as_str()));
+        let cure = if limits_a_target { cure(&shadowing, objects, seen) } else { Cure::Clear };
         Finding::Shadowed { shadowing, vhost: seen.vhost.clone(), cure }
     };
     let mut findings: Vec<Finding> = shadowing(desired, objects).into_iter().map(finding).collect();
@@ -34,22 +36,52 @@ pub(super) fn shadows(desired: &Desired, seen: &Observation) -> Vec<Finding> {
     findings
 }
 
-/// Returns what to do about a policy while timers are wedged.
-fn cure(shadowing: &Shadowing, objects: &Observed, vhost: &str) -> Cure {
+/// Returns the queues that these timers may deliver into. A policy on another queue does not wedge them.
+fn targets<'a>(desired: &'a Desired, timers: &[Queue]) -> BTreeSet<&'a str> {
+    let is_timer = |name: &str| timers.iter().any(|timer| timer.queue == name);
+    let text = |arguments: &'a BTreeMap<String, Argument>, key: &str| arguments.get(key).and_then(Argument::as_text);
+    let of_timers = desired.queues.iter().filter(|queue| is_timer(&queue.name));
+    let mut exchanges: Vec<&str> =
+        of_timers.filter_map(|queue| text(&queue.arguments, "x-dead-letter-exchange")).collect();
+    let (mut followed, mut queues) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(exchange) = exchanges.pop() {
+        if !followed.insert(exchange) {
+            continue;
+        }
+        let all = desired.exchanges.iter().filter(|other| other.name == exchange);
+        exchanges.extend(all.filter_map(|exchange| text(&exchange.arguments, "alternate-exchange")));
+        for binding in desired.bindings.iter().filter(|binding| binding.source == exchange) {
+            match &binding.target {
+                Target::Exchange(name) => exchanges.push(name),
+                Target::Queue(name) => drop(queues.insert(name.as_str())),
+            }
+        }
+    }
+    queues
+}
+
+/// Returns what to do about a policy on a queue that wedged timers deliver into.
+fn cure(shadowing: &Shadowing, objects: &Observed, seen: &Observation) -> Cure {
     let policies = if shadowing.operator { &objects.operator_policies } else { &objects.policies };
     let Some(policy) = policies.iter().find(|policy| policy.name == shadowing.policy) else { return Cure::Clear };
-    let limits: Vec<(&str, u64)> =
-        LIMITS.into_iter().zip(RAISED).filter(|(key, _)| policy.definition.contains_key(*key)).collect();
-    if limits.is_empty() {
+    if !LIMITS.iter().any(|(key, _)| policy.definition.contains_key(*key)) {
         return Cure::Clear;
     }
-    let is_raised =
-        |(key, raised): &(&str, u64)| policy.definition[*key].as_u64().is_some_and(|limit| limit >= *raised);
-    if limits.iter().all(is_raised) {
-        Cure::Wait
-    } else {
-        Cure::Raise(raise(policy, shadowing.operator, &limits, vhost))
-    }
+    let held = |queue: &String| seen.queue(queue)?.counts.messages;
+    let longest = shadowing.queues.iter().filter_map(held).max().unwrap_or_default();
+    // A limit that is high enough stays: the command lowers none.
+    let raised: Vec<(&str, u64)> = LIMITS
+        .into_iter()
+        .filter_map(|(key, raised)| {
+            // RabbitMQ's figures for `status` have no bytes.
+            let longest = if key == LENGTH { longest } else { 0 };
+            let limit = policy.definition.get(key)?.as_u64().unwrap_or_default();
+            // A power of ten, so that the command stays the same while the queue grows a little.
+            let above = 10_u64.saturating_pow(longest.checked_ilog10().map_or(0, |digits| digits + 1));
+            (limit < raised || limit <= longest).then_some((key, raised.max(above)))
+        })
+        .collect();
+    if raised.is_empty() { Cure::Wait } else { Cure::Raise(raise(policy, shadowing.operator, &raised, &seen.vhost)) }
 }
 
 /// Returns the command that sets a policy anew with these limits, and otherwise as it is.

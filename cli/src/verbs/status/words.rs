@@ -39,7 +39,10 @@ impl Finding {
                 let until = match cure {
                     Cure::Clear => "",
                     Cure::Raise(_) => "; raise its limit, and clear it once nothing is wedged",
-                    Cure::Wait => "; its limit is raised, so clear it once nothing is wedged",
+                    Cure::Wait => {
+                        "; its limit is raised, so clear it once nothing is wedged, at the latest ten minutes after it was \
+                         raised"
+                    }
                 };
                 format!("{kind} {policy}{keys} shadows {}: {harm}{until}", first(queues))
             }

@@ -11,6 +11,7 @@ use hatchery::{
 };
 use jiff::{SignedDuration, Timestamp};
 use rstest::rstest;
+use serde_json::{Value, json};
 
 use super::{World, holder};
 use crate::{
@@ -258,20 +259,30 @@ fn a_type_that_keeps_its_order_blocks_at_its_oldest_event(#[case] settings: &str
     assert_eq!((findings[0].words().as_str(), findings[0].command().as_str()), (expected, command));
 }
 
+/// A policy of a stranger on these queues, with these keys, beside one that limits nothing.
+fn limited(pattern: &str, definition: Value) -> World {
+    let mut world = World::new();
+    world.policy("short", pattern, "overflow");
+    let policy = world.objects().policies.last_mut().expect("a policy");
+    policy.priority = 200;
+    policy.definition = serde_json::from_value(definition).expect("an object");
+    world.policy("ha", "^billing\\.hatchery", "message-ttl");
+    world
+}
+
+fn commands(world: &World) -> Vec<String> {
+    world.findings().iter().map(Finding::command).collect()
+}
+
+fn clear(policy: &str) -> String {
+    format!("rabbitmqctl clear_policy -p / {policy}")
+}
+
+const PROCESSORS: &str = "^billing\\.processor\\.";
+
 #[test]
 fn a_policy_that_wedges_timers_is_cleared_last() {
-    let limited = |limit: u64| {
-        let mut world = World::new();
-        world.policy("short", "^billing\\.processor\\.", "overflow");
-        let policy = world.objects().policies.last_mut().expect("a policy");
-        policy.priority = 200;
-        policy.definition =
-            [("max-length".to_owned(), limit.into()), ("overflow".to_owned(), "reject-publish".into())].into();
-        world.policy("ha", "^billing\\.hatchery", "message-ttl");
-        world
-    };
-    let commands = |world: &World| world.findings().iter().map(Finding::command).collect::<Vec<_>>();
-    let clear = |policy: &str| format!("rabbitmqctl clear_policy -p / {policy}");
+    let limited = |limit: u64| limited(PROCESSORS, json!({ "max-length": limit, "overflow": "reject-publish" }));
     assert_eq!(commands(&limited(3)), [clear("ha"), clear("short")]);
 
     let mut world = limited(3);
@@ -284,6 +295,39 @@ fn a_policy_that_wedges_timers_is_cleared_last() {
     let mut world = limited(1_000_000);
     wedged(&mut world);
     assert_eq!(commands(&world), ["topology status --watch", &clear("ha"), "topology plan"]);
+    let words = world.findings()[0].words();
+    assert!(
+        words.ends_with("clear it once nothing is wedged, at the latest ten minutes after it was raised"),
+        "{words}"
+    );
+}
+
+#[rstest]
+#[case::only_the_low_limit(
+    json!({ "max-length": 5_000_000, "max-length-bytes": 10 }), 0,
+    r#"'{"max-length":5000000,"max-length-bytes":1000000000000}'"#
+)]
+#[case::a_raised_limit_that_a_queue_has_reached(json!({ "max-length": 1_000_000 }), 1_000_000, r#"'{"max-length":10000000}'"#)]
+fn a_limit_is_raised_above_what_the_queues_hold_and_never_lowered(
+    #[case] definition: Value,
+    #[case] held: u64,
+    #[case] raised: &str,
+) {
+    let mut world = limited(PROCESSORS, definition);
+    wedged(&mut world);
+    world.work("billing.processor.mail");
+    world.fill("billing.processor.mail", held);
+    let command = commands(&world).remove(0);
+    assert!(command.starts_with("rabbitmqctl set_policy ") && command.ends_with(raised), "{command}");
+}
+
+#[test]
+fn a_policy_on_queues_that_no_wedged_timer_delivers_into_is_cleared_at_once() {
+    for limit in [3, 1_000_000] {
+        let mut world = limited("^billing\\.dead-letter\\.", json!({ "max-length": limit }));
+        wedged(&mut world);
+        assert_eq!(commands(&world), [clear("ha"), clear("short"), "topology plan".to_owned()]);
+    }
 }
 
 #[test]

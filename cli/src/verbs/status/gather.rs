@@ -25,7 +25,7 @@ use hatchery::{
     },
 };
 use jiff::Timestamp;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
     findings::fullest_letters,
@@ -110,9 +110,13 @@ impl<'a> Sources<'a> {
         seen.readings.len() < READINGS && !suspects(self.desired, &seen.readings).is_empty()
     }
 
-    /// Reads the queues' figures once more, for [`must_look_again`](Self::must_look_again).
+    /// Reads the queues' figures once more, for [`must_look_again`](Self::must_look_again), within [`LIMIT`].
     pub(super) async fn read_again(&self) -> Result<Reading, ManagementError> {
-        let queues = self.management.figures().await?;
+        let late = |_| ManagementError::Unreachable {
+            url: self.management.shown(),
+            reason: format!("no answer within {} s", LIMIT.as_secs()),
+        };
+        let queues = timeout(LIMIT, self.management.figures()).await.map_err(late)??;
         Ok(Reading { at: Timestamp::now(), queues })
     }
 
@@ -366,5 +370,9 @@ mod tests {
         // The clock is paused: it shows how long the look has waited.
         assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs(), "{error}");
         assert!(error.contains("is unreachable: it does not answer") && !error.contains("s3cret"), "{error}");
+        let began = Instant::now();
+        let error = sources.read_again().await.expect_err("no answer").to_string();
+        assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs(), "{error}");
+        assert!(error.contains("no answer within 10 s") && !error.contains("s3cret"), "{error}");
     }
 }

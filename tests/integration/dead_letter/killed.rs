@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use rstest::rstest;
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::{TYPES, drained, numbered, put};
 use crate::support::{
     broker::eventually,
     declared::Declared,
     process::{Place, Process},
+    relay::Relay,
 };
 
 const LETTERS: usize = 2_000;
@@ -59,7 +61,7 @@ async fn a_replay_that_is_interrupted_says_what_is_done_and_leaves_the_rest() {
     let replay = Process::spawn(place.command(&["dead-letter", "replay", "--yes", "--rate", "20/s"]));
     let queue = declared.processing("plain");
     eventually("it has begun", async || (amqp.ready(&queue).await > 0).then_some(())).await;
-    // One signal: a second one ends it at once, before it has counted.
+    // One signal: a second one ends it at once.
     replay.signal(Signal::INT);
     let ended = replay.ended().await.expect(5);
     assert!(ended.stderr.contains("Run it again for the rest"), "{ended:?}");
@@ -68,4 +70,37 @@ async fn a_replay_that_is_interrupted_says_what_is_done_and_leaves_the_rest() {
     assert!(ended.stdout.ends_with(&format!("Replayed: {done} letters.\n")) || done == 1, "{ended:?}");
     let rest = place.letter_ids(&[]).await;
     assert_eq!(rest, numbered(500).skip(usize::try_from(done).unwrap()).collect::<Vec<_>>());
+}
+
+/// The broker falls silent, so that the replay cannot end gently.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_that_is_ended_by_a_second_signal_says_what_is_done() {
+    /// The letters whose batches may not be counted yet: four batches of a tenth of a second's letters.
+    const UNDER_WAY: u32 = 4 * 2;
+    let declared = Declared::new(TYPES).await;
+    let (amqp, place) = (put(&declared, "plain", 500).await, Place::new(&declared));
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let mut command = place.command(&["-o", "json", "dead-letter", "replay", "--yes", "--rate", "20/s"]);
+    command.env("AMQP_URL", &relay.url);
+    let replay = Process::spawn(command);
+    let (queue, left) = (declared.processing("plain"), declared.dead_letters("plain"));
+    let seen = eventually("more is replayed than is under way", async || {
+        Some(amqp.ready(&queue).await).filter(|seen| *seen > UNDER_WAY)
+    })
+    .await;
+    relay.silence();
+    let ended = replay.ended_by(Signal::INT).await.expect(5);
+    let answer: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    let done = answer["letters"]["done"].as_u64().and_then(|done| u32::try_from(done).ok()).unwrap();
+    let expected = format!("stopped; at least {done} letters replayed before. Run it again for the rest");
+    assert!(ended.stderr.contains(&expected), "{ended:?}");
+    assert_eq!(answer["queues"][&left]["done"], done, "{answer}");
+    // The broker returns what the replay held once its connections are gone.
+    relay.cut();
+    eventually("all letters are in a queue", async || {
+        (amqp.ready(&queue).await + amqp.ready(&left).await >= 500).then_some(())
+    })
+    .await;
+    let replayed = amqp.ready(&queue).await;
+    assert!((seen - UNDER_WAY..=replayed).contains(&done), "{done} of {replayed}, {seen} seen before: {ended:?}");
 }

@@ -168,11 +168,11 @@ pub(super) async fn sweep(
                 swept = act(Sweep { queue, selection, bounds, patience, stop: &stop.gently, progress: &progress }) => Some(swept),
             }
         });
-        let Some(Swept { tally, interrupted, error }) = acted.await else {
-            add(&mut sum, known.into_inner().unwrap_or_else(PoisonError::into_inner));
-            end = Ok(true);
-            break;
-        };
+        let swept = acted.await.unwrap_or_else(|| {
+            let tally = known.into_inner().unwrap_or_else(PoisonError::into_inner);
+            Swept { tally, interrupted: true, error: None }
+        });
+        let Swept { tally, interrupted, error } = swept;
         add(&mut sum, tally);
         by_queue.insert(queue.name.clone(), Counts::done(tally));
         end = error.map_or(Ok(interrupted), |error| Err(explained(error, queue)));
@@ -189,7 +189,10 @@ pub(super) async fn sweep(
         }
         Ok(true) => {
             told()?;
-            let message = format!("stopped; {} {} before. Run it again for the rest", letters(sum.done), verb.done);
+            // Letters that were under way at the second signal may be done, and are not counted.
+            let least = if stop.at_once.is_cancelled() { "at least " } else { "" };
+            let message =
+                format!("stopped; {least}{} {} before. Run it again for the rest", letters(sum.done), verb.done);
             Err(Ended::new(Exit::Partly, message).into())
         }
         // Nothing was done, so the error says everything.

@@ -64,6 +64,14 @@ pub enum Unmappable {
         /// The pointer.
         at: Pointer,
     },
+    /// The id is an empty text, which other messages may have too.
+    #[error(
+        "`id` {at} is an empty text; the message must have its id there, or the `id` of the source must point to another field"
+    )]
+    EmptyId {
+        /// The pointer.
+        at: Pointer,
+    },
     /// The value at a pointer is neither a text nor a whole number.
     #[error("{key} {at} is {found}; it takes a text or a whole number")]
     NoText {
@@ -187,7 +195,7 @@ fn id(spec: &SourceSpec, message: &Incoming, json: &Value) -> Result<Option<Stri
         Some(at) => {
             let id = text("`id`", at, json)?;
             if id.is_empty() {
-                return Err(Unmappable::Nothing { key: "`id`".to_owned(), at: at.clone() });
+                return Err(Unmappable::EmptyId { at: at.clone() });
             }
             Ok(Some(id))
         }

@@ -134,7 +134,11 @@ fn each_rule_that_matches_makes_an_event_of_its_own() {
     "rule 1: `payload` /part points to nothing"
 )]
 #[case::no_id("{ queue: q, id: /id, events: [ { type: mail } ] }", "{}", "`id` /id points to nothing")]
-#[case::empty_id("{ queue: q, id: /id, events: [ { type: mail } ] }", r#"{"id":""}"#, "`id` /id points to nothing")]
+#[case::empty_id(
+    "{ queue: q, id: /id, events: [ { type: mail } ] }",
+    r#"{"id":""}"#,
+    "`id` /id is an empty text; the message must have its id there, or the `id` of the source must point to another field"
+)]
 fn a_message_that_cannot_be_mapped_has_a_reason(#[case] source: &str, #[case] body: &str, #[case] reason: &str) {
     let unmappable = mapped(source, &message(Some("m"), body)).expect_err("no event");
     assert_eq!(unmappable.to_string(), reason);

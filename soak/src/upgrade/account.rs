@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
+    notes::{Run, Sent, Side},
     plan::{KINDS, Kind, REFERENCES},
-    seen::{Run, Sent, Side},
 };
 use crate::bursts::Account as Changes;
 

@@ -11,9 +11,9 @@ use tokio::{
 };
 
 use super::{
+    notes::{Sent, SharedNotes, Side},
     plan::{Kind, LONG, REFERENCES, delay},
     programs::{Programs, Publisher},
-    seen::{Seen, Sent, Side},
 };
 use crate::chance::Chance;
 
@@ -23,13 +23,13 @@ const CANCELLED: u64 = 12;
 /// An event to cancel: its place among the notes, and the side that published it.
 type Cancel = (usize, Side);
 
-/// One place for a publisher process.
-pub(super) struct Place {
+/// A publisher, whose process a roll-out replaces.
+pub(super) struct Pod {
     name: u32,
     running: Mutex<Option<Publisher>>,
 }
 
-impl Place {
+impl Pod {
     pub(super) fn new(name: u32, publisher: Publisher) -> Self {
         Self { name, running: Mutex::new(Some(publisher)) }
     }
@@ -54,7 +54,7 @@ impl Place {
     /// Publishes events until `stop` is cancelled, the next one after the confirm of the one before.
     pub(super) async fn publish(
         &self,
-        seen: &Seen,
+        seen: &SharedNotes,
         mut chance: Chance,
         every: Duration,
         cancels: mpsc::UnboundedSender<Cancel>,
@@ -109,7 +109,7 @@ fn event(kind: Kind, publisher: u32, place: u32, by: Side, wait: Duration) -> an
 /// Cancels events, each by the side that has not published it. Returns how many commands failed.
 pub(super) async fn cancel(
     programs: &Programs<'_>,
-    seen: &Seen,
+    seen: &SharedNotes,
     mut cancels: mpsc::UnboundedReceiver<Cancel>,
 ) -> anyhow::Result<usize> {
     let mut failed = 0;

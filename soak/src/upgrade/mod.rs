@@ -4,9 +4,9 @@
 mod account;
 mod args;
 mod load;
+mod notes;
 mod plan;
 mod programs;
-mod seen;
 mod service;
 
 use std::time::Duration;
@@ -19,10 +19,10 @@ use tokio::{sync::mpsc, time::Instant};
 pub(crate) use self::args::Args;
 use self::{
     account::Account,
-    load::Place,
+    load::Pod,
+    notes::{SharedNotes, Side},
     plan::{Kind, TICK},
     programs::{Programs, Worker},
-    seen::{Seen, Side},
 };
 use crate::{
     chance::Chance,
@@ -46,12 +46,12 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The roll-outs: an upgrade, a roll-back, and the upgrade again.
 const ROLL_OUTS: [Side; 3] = [Side::This, Side::Released, Side::This];
 
-/// The servers and settings that all parts of the run use.
-struct Scene<'a> {
+/// The workers and publishers that are rolled out, and how the commands beside them ended.
+struct Deployment<'a> {
     programs: &'a Programs<'a>,
-    seen: Seen,
+    seen: SharedNotes,
     workers: Vec<Worker>,
-    publishers: Vec<Place>,
+    publishers: Vec<Pod>,
     /// The number of the next worker.
     names: u32,
     commands: Commands,
@@ -79,10 +79,10 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
 }
 
 async fn act(args: &Args, console: &mut Console, stage: &Stage, seed: u64) -> anyhow::Result<bool> {
-    let seen = Seen::default();
+    let seen = SharedNotes::default();
     let programs = Programs::new(stage, &args.released, service::start(seen.clone()).await?)?;
     stage.exchange(&plan::file_with_schedules())?;
-    let mut scene = Scene {
+    let mut deployment = Deployment {
         programs: &programs,
         seen,
         workers: Vec::new(),
@@ -90,32 +90,32 @@ async fn act(args: &Args, console: &mut Console, stage: &Stage, seed: u64) -> an
         names: 0,
         commands: Commands::default(),
     };
-    scene.apply(Side::Released).await?;
+    deployment.apply(Side::Released).await?;
     let mut states = States::connect(stage).await?;
     let first = states.armed().await?;
     for _ in 0..args.workers {
-        scene.add_worker(Side::Released)?;
+        deployment.add_worker(Side::Released)?;
     }
     for name in 0..args.publishers {
-        scene.publishers.push(Place::new(name, scene.programs.publish(Side::Released, name)?));
+        deployment.publishers.push(Pod::new(name, deployment.programs.publish(Side::Released, name)?));
     }
 
     console.step(&format!(
         "Upgrade, roll back and upgrade again, for {} s and {} events a second",
         args.seconds, args.rate
     ));
-    scene.upgrade(args, console, seed).await?;
+    deployment.upgrade(args, console, seed).await?;
     let until = Timestamp::now().as_millisecond();
 
     console.step("Wait until all events are handled");
     let queues = Queues::connect(&stage.servers.amqp).await?;
     let period = Period { first: &first, end: until, roll_outs: &[] };
-    scene.finish(console, &period).await?;
+    deployment.finish(console, &period).await?;
     // The schedules would keep the queues busy.
     stage.exchange(&plan::file())?;
-    scene.apply(Side::This).await?;
-    scene.settle(console, &queues, stage).await?;
-    for worker in scene.workers.drain(..) {
+    deployment.apply(Side::This).await?;
+    deployment.settle(console, &queues, stage).await?;
+    for worker in deployment.workers.drain(..) {
         worker.stop().await?;
     }
 
@@ -123,16 +123,16 @@ async fn act(args: &Args, console: &mut Console, stage: &Stage, seed: u64) -> an
     let all: Vec<String> = compile::compile(&stage.topology)?.queues.into_iter().map(|queue| queue.name).collect();
     let left = queues.ready(&all).await?;
     console.step(&format!("The account, of RabbitMQ {}", stage.version));
-    let account = scene.account(true);
-    let unversioned = scene.programs.unversioned(args.publishers)?;
+    let account = deployment.account(true);
+    let unversioned = deployment.programs.unversioned(args.publishers)?;
     let kinds = kinds_table(&account);
-    let others = others_table(&account, &scene.ticks(&period), &scene.commands, (unversioned, left));
+    let others = others_table(&account, &deployment.ticks(&period), &deployment.commands, (unversioned, left));
     console.say(&kinds.render());
     console.say(&others.render());
     Ok(kinds.holds() && others.holds())
 }
 
-impl Scene<'_> {
+impl Deployment<'_> {
     fn add_worker(&mut self, side: Side) -> anyhow::Result<()> {
         self.names += 1;
         self.workers.push(self.programs.work(side, self.names)?);
@@ -170,9 +170,9 @@ impl Scene<'_> {
         let (cancels, to_cancel) = mpsc::unbounded_channel();
         let publishers = std::mem::take(&mut self.publishers);
         let seen = self.seen.clone();
-        let publishing = try_join_all(publishers.iter().zip(1_u64..).map(|(place, n)| {
+        let publishing = try_join_all(publishers.iter().zip(1_u64..).map(|(pod, n)| {
             let chance = Chance::new(seed.wrapping_mul(1_000).wrapping_add(n));
-            place.publish(&seen, chance, every, cancels.clone(), &stop)
+            pod.publish(&seen, chance, every, cancels.clone(), &stop)
         }));
         drop(cancels);
         let cancelling = load::cancel(self.programs, &seen, to_cancel);
@@ -188,20 +188,20 @@ impl Scene<'_> {
         };
         let ((), _, failed) = tokio::try_join!(rolling, publishing, cancelling)?;
         self.commands.cancels_failed = failed;
-        for place in &publishers {
-            place.stop().await?;
+        for pod in &publishers {
+            pod.stop().await?;
         }
         Ok(())
     }
 
-    async fn roll(&mut self, args: &Args, console: &mut Console, publishers: &[Place]) -> anyhow::Result<()> {
+    async fn roll(&mut self, args: &Args, console: &mut Console, publishers: &[Pod]) -> anyhow::Result<()> {
         let began = Instant::now();
         let steps = u32::try_from(ROLL_OUTS.len())? * (args.workers + args.publishers);
         let step = Duration::from_secs(args.seconds.into()) / (steps + 1);
         let mut next = began + step;
         for side in ROLL_OUTS {
             self.apply(side).await?;
-            let mut places = publishers.iter();
+            let mut pods = publishers.iter();
             for n in 0..args.workers.max(args.publishers) {
                 if n < args.workers {
                     self.wait_until(console, began, next, args.seconds).await?;
@@ -210,10 +210,10 @@ impl Scene<'_> {
                     self.add_worker(side)?;
                     self.workers.remove(0).stop().await?;
                 }
-                if let Some(place) = places.next() {
+                if let Some(pod) = pods.next() {
                     self.wait_until(console, began, next, args.seconds).await?;
                     next += step;
-                    place.replace(self.programs, side).await?;
+                    pod.replace(self.programs, side).await?;
                 }
             }
             // The letters of either side's workers.

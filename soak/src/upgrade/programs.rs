@@ -17,8 +17,8 @@ use tokio::{
 };
 
 use super::{
+    notes::Side,
     plan::{KINDS, TICK},
-    seen::Side,
     service,
 };
 use crate::stage::Stage;

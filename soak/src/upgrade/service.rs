@@ -13,15 +13,15 @@ use jiff::Timestamp;
 use tokio::net::TcpListener;
 
 use super::{
+    notes::{Run, SharedNotes, Side},
     plan::{Kind, PUT_OFF},
-    seen::{Run, Seen, Side},
 };
 
 /// The longest run, in milliseconds.
 const PAUSE: u64 = 20;
 
 /// Starts the service on a free port, for as long as this process runs. Returns its port.
-pub(super) async fn start(seen: Seen) -> anyhow::Result<u16> {
+pub(super) async fn start(seen: SharedNotes) -> anyhow::Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let port = listener.local_addr()?.port();
     let routes = Router::new().route("/{side}/{worker}", post(handle)).with_state(seen);
@@ -35,7 +35,7 @@ pub(super) fn url(port: u16, side: Side, worker: u32) -> String {
 }
 
 async fn handle(
-    State(seen): State<Seen>,
+    State(seen): State<SharedNotes>,
     Path((side, worker)): Path<(String, u32)>,
     headers: HeaderMap,
 ) -> (StatusCode, String) {

@@ -68,7 +68,7 @@ pub(super) struct Run {
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Seen(Arc<Mutex<Notes>>);
+pub(super) struct SharedNotes(Arc<Mutex<Notes>>);
 
 #[derive(Default)]
 pub(super) struct Notes {
@@ -89,7 +89,7 @@ impl Notes {
     }
 }
 
-impl Seen {
+impl SharedNotes {
     pub(super) fn lock(&self) -> MutexGuard<'_, Notes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

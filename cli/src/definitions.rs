@@ -11,7 +11,6 @@ use crate::plan::{APPLY_TO, PRIORITY};
 
 /// RabbitMQ's definitions of a topology.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Definitions<'a> {
     exchanges: Vec<Placed<'a, Exchange<'a>>>,
     queues: Vec<Placed<'a, Queue<'a>>>,
@@ -21,7 +20,6 @@ pub(crate) struct Definitions<'a> {
 
 /// An object and where it is.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 struct Placed<'a, T> {
     /// The virtual host. Without one, the object goes to the virtual host that it is imported into.
     #[serde(skip_serializing_if = "Option::is_none")]

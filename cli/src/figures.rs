@@ -95,7 +95,6 @@ pub struct Sample {
 
 /// An alarm that is in effect on a node. It blocks all publishers of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub struct Alarm {
     /// The node.
     pub node: String,

@@ -43,7 +43,6 @@ pub(crate) struct LeftTypes {
 
 /// A type that is no longer in the file and still has events.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct LeftType {
     /// The name of the type.
     #[serde(rename = "type")]

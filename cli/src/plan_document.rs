@@ -24,7 +24,6 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// A plan.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Document {
     #[serde(flatten)]
     head: Head,
@@ -34,7 +33,6 @@ pub(crate) struct Document {
 
 /// A plan as a whole, without its changes.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Head {
     /// The version of this format.
     format_version: u32,
@@ -62,7 +60,6 @@ pub(crate) struct Head {
 
 /// A difference between the file and the broker.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct ChangeView {
     /// The action of the plan on the object.
     action: Action,
@@ -96,7 +93,6 @@ pub(crate) struct ChangeView {
 /// The kind of an object, and all else beside its name.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
-#[schemars(deny_unknown_fields)]
 pub(crate) enum ObjectView {
     /// An exchange or a queue.
     Declared {

@@ -18,7 +18,6 @@ const LIMIT: Duration = Duration::from_secs(3);
 
 /// What an apply has done with a schedule, or would do.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Armed {
     /// The schedule.
     name: String,

@@ -62,7 +62,7 @@ macro_rules! counters {
         /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
         #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-        #[cfg_attr(feature = "internals", schemars(deny_unknown_fields, description = "The counters of a worker."))]
+        #[cfg_attr(feature = "internals", schemars(description = "The counters of a worker."))]
         #[non_exhaustive]
         pub struct Summary {
             $($(#[$doc])* pub $field: u64,)*

@@ -10,7 +10,6 @@ pub(super) const HATCHERIES: &str = "hatcheries";
 
 /// A picture as nodes and edges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Drawing {
     /// The name of the topology.
     pub name: String,
@@ -26,7 +25,6 @@ pub(crate) struct Drawing {
 
 /// A group of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Group {
     /// The name that nodes refer to.
     pub id: String,
@@ -36,7 +34,6 @@ pub(crate) struct Group {
 
 /// An exchange, a queue, several queues, or a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Node {
     /// One word of letters, digits and `_`.
     pub id: String,
@@ -67,7 +64,6 @@ pub(crate) enum Kind {
 
 /// An arrow from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Edge {
     /// A node's id.
     pub from: String,

@@ -111,7 +111,6 @@ impl Action {
 
 /// The kind and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub struct Address {
     /// Its kind.
     pub kind: Kind,
@@ -202,7 +201,6 @@ impl Object {
 
 /// A property whose value on the broker is not that of the file. `None` means that the property is not set.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub struct Difference {
     /// Its name.
     pub property: String,

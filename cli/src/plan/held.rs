@@ -11,7 +11,6 @@ use crate::observed::LiveQueue;
 /// The number of messages in a queue, as far as the broker shows it. Its statistics are some seconds old, and missing
 /// if they are disabled: a missing count is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub struct Held {
     /// Messages ready for delivery.
     pub ready: Option<u64>,

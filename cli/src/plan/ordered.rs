@@ -26,7 +26,6 @@ pub struct Plan {
 
 /// The number of changes by action. A binding that comes or stays with an object counts with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub struct Counts {
     /// Objects to create.
     pub add: usize,

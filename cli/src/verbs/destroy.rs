@@ -80,7 +80,6 @@ pub(crate) enum Answer {
 
 /// A destroy that is done, or that was refused before anything was removed.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Report {
     /// The version of this format.
     format_version: u32,
@@ -106,7 +105,6 @@ pub(crate) struct Report {
 
 /// A destroy that stopped half-way.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Unfinished {
     /// Always `false`.
     destroyed: bool,

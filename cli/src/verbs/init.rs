@@ -45,7 +45,6 @@ pub(crate) struct Args {
 
 /// The answer of `topology init`.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// The name of the topology.
     name: String,

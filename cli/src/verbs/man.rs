@@ -29,7 +29,6 @@ pub(crate) struct Args {
 
 /// The answer of `topology man --out`. Without `--out` it is the page itself.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// The pages that were written.
     pages: Vec<PathBuf>,

@@ -27,7 +27,10 @@ use it for a file that begins with this line, as `topology init` writes it:
   # yaml-language-server: $schema=./topology.schema.json
 
 Write the schema anew after an update: it belongs to this version of `topology`.
-It does not check keys against each other; `topology validate` does.")]
+It does not check keys against each other; `topology validate` does.
+
+The JSON of a command keeps its schema: within a major version fields are added,
+and never removed or changed. The schema of a command allows unknown fields.")]
 pub(crate) struct Args {
     /// The command whose JSON to describe, such as `events list`
     #[arg(value_name = "COMMAND")]
@@ -130,6 +133,17 @@ fn unknown(command: &str) -> UsageError {
 mod tests {
     use super::*;
     use crate::golden::golden;
+
+    /// A program may validate with the schema of an older version, and fields are added.
+    #[test]
+    fn a_published_schema_allows_unknown_fields() {
+        for command in commands() {
+            for ndjson in [false, true] {
+                let schema = answer(command, ndjson).expect("JSON").to_string();
+                assert!(!schema.contains(r#"Properties":false"#), "{command}: {schema}");
+            }
+        }
+    }
 
     /// Programs rely on the JSON, so that a change of it must be seen. The golden files are `tests/schema/*.json`.
     #[test]

@@ -91,7 +91,6 @@ struct TestArgs {
 
 /// The answer of `topology source test`.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Tested {
     /// The source.
     source: String,
@@ -113,7 +112,6 @@ pub(crate) enum TestedLine {
 
 /// An event that a message becomes.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct EventView {
     /// The number of the rule, from 1.
     rule: usize,
@@ -140,7 +138,6 @@ pub(crate) struct EventView {
 
 /// A message that becomes no event.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct UnmappableView {
     /// Why the message becomes no event.
     unmappable: String,

@@ -32,7 +32,6 @@ pub(crate) enum Answer {
 
 /// A valid file.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct ValidFile {
     /// Always `true`.
     valid: bool,
@@ -58,7 +57,6 @@ pub(crate) struct ValidFile {
 
 /// The ladder of a topology.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct LadderView {
     /// Its name, as names on the broker have it.
     name: String,
@@ -68,7 +66,6 @@ pub(crate) struct LadderView {
 
 /// A file with mistakes.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct InvalidFile {
     /// Always `false`.
     valid: bool,
@@ -80,7 +77,6 @@ pub(crate) struct InvalidFile {
 
 /// A mistake in a file.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct FindingView {
     /// The line, from 1.
     line: usize,

@@ -1,4 +1,5 @@
-//! Validates the JSON that a command prints against the schema that `topology schema` publishes.
+//! Validates the JSON that a command prints against the schema that `topology schema` publishes. That is closed before, so that an
+//! undocumented field fails the test.
 
 use std::{
     collections::HashMap,
@@ -9,7 +10,10 @@ use std::{
 
 use hatchery_cli::schema;
 use jsonschema::Validator;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+#[path = "../../support/closed.rs"]
+mod closed;
 
 /// The validators by command, and whether they are for a line of `-o ndjson`. They are built once.
 static VALIDATORS: LazyLock<Mutex<HashMap<(&str, bool), &Validator>>> = LazyLock::new(Mutex::default);
@@ -73,7 +77,25 @@ impl CommandLine {
 fn validator(command: &'static str, ndjson: bool) -> &'static Validator {
     let mut validators = VALIDATORS.lock().unwrap_or_else(PoisonError::into_inner);
     validators.entry((command, ndjson)).or_insert_with(|| {
-        let schema = schema::answer(command, ndjson).expect("the command prints JSON");
+        let mut schema = schema::answer(command, ndjson).expect("the command prints JSON");
+        closed::close(&mut schema);
         Box::leak(Box::new(Validator::new(&schema).expect("a schema")))
     })
+}
+
+#[test]
+fn an_undocumented_field_fails_a_test_and_no_reader_of_an_older_schema() {
+    let group = json!({
+        "failure": "timeout", "count": 1, "obsolete": 0, "first_failed_at": null, "failed_at": null, "types": ["mail"],
+        "example": null,
+    });
+    let answer = json!({ "queues": [], "found": 1, "obsolete": 0, "groups": [group] });
+    let published = Validator::new(&schema::answer("dead-letter list", false).unwrap()).unwrap();
+    let closed = validator("dead-letter list", false);
+    assert!(closed.is_valid(&answer) && published.is_valid(&answer));
+    for place in ["", "/groups/0"] {
+        let mut answer = answer.clone();
+        answer.pointer_mut(place).unwrap()["added"] = true.into();
+        assert!(!closed.is_valid(&answer) && published.is_valid(&answer), "{place}");
+    }
 }

@@ -15,7 +15,6 @@ pub(crate) enum Answer {
 
 /// An apply that is done, or that was refused before anything was written.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Report {
     /// The plan at the time of the first write.
     #[serde(flatten)]
@@ -34,7 +33,6 @@ pub(crate) struct Report {
 
 /// An object that stays for now.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct NotRemoved {
     #[serde(flatten)]
     pub(super) address: Address,
@@ -44,7 +42,6 @@ pub(crate) struct NotRemoved {
 
 /// An apply that stopped half-way.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Unfinished {
     /// Always `false`.
     pub(super) applied: bool,

@@ -67,7 +67,6 @@ pub(crate) enum Line {
 
 /// The letters by the reason of their failure.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct GroupsView {
     /// The queues that were read.
     queues: Vec<QueueView>,
@@ -81,7 +80,6 @@ pub(crate) struct GroupsView {
 
 /// The letters one by one.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct LettersView {
     /// The queues that were read.
     queues: Vec<QueueView>,
@@ -95,7 +93,6 @@ pub(crate) struct LettersView {
 
 /// A queue that was read.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct QueueView {
     /// Its name.
     queue: String,
@@ -109,7 +106,6 @@ pub(crate) struct QueueView {
 
 /// Letters whose events failed for the same reason.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct GroupView {
     /// The reason.
     failure: String,

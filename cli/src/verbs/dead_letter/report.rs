@@ -39,7 +39,6 @@ pub(super) struct Verb {
 
 /// The answer of `topology dead-letter replay` and `discard`.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// The command: `replay` or `discard`.
     verb: &'static str,
@@ -54,7 +53,6 @@ pub(crate) struct Answer {
 
 /// The number of letters by what has become of them.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Counts {
     /// Letters that were in the queue.
     ready: u64,

@@ -58,7 +58,6 @@ pub(super) struct Args {
 
 /// The answer of `topology dead-letter show`.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// The number of letters.
     found: usize,
@@ -68,7 +67,6 @@ pub(crate) struct Answer {
 
 /// A letter with its headers and payload.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Whole {
     #[serde(flatten)]
     letter: LetterView,

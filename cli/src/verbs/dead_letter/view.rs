@@ -17,7 +17,6 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// A letter, without its headers and payload.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct LetterView {
     /// The queue that it is in.
     pub(super) queue: String,

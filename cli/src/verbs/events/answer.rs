@@ -14,7 +14,6 @@ use crate::output::{Format, Output};
 
 /// An event.
 #[derive(Clone, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct EventView {
     /// Its type.
     #[serde(rename = "type")]
@@ -46,7 +45,6 @@ pub(crate) struct EventView {
 
 /// An event, and what a command has made of it.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Changed {
     #[serde(flatten)]
     event: EventView,
@@ -60,7 +58,6 @@ pub(crate) struct Changed {
 
 /// The result of a command that changes events.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Changes {
     /// The command: `cancel`, `reschedule` or `run-now`.
     verb: &'static str,

@@ -49,7 +49,6 @@ pub(super) struct Args {
 
 /// The answer of `topology events list`.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// The events, the next one first.
     events: Vec<EventView>,

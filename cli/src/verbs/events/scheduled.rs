@@ -7,7 +7,6 @@ use serde::Serialize;
 
 /// The schedule of an event, and which of its events it is. Without instant and number it is one of `topology schedule run-now`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct OfSchedule {
     /// The schedule.
     pub(super) name: String,

@@ -89,7 +89,6 @@ const TYPES_AT_A_TIME: usize = 32;
 
 /// The answer of `topology events show`.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// The events: running ones, waiting ones by due time, and those that have ended.
     events: Vec<Placed>,
@@ -97,7 +96,6 @@ pub(crate) struct Answer {
 
 /// An event and where it is.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Placed {
     #[serde(flatten)]
     event: EventView,

@@ -21,7 +21,6 @@ pub(crate) enum Line {
 
 /// The event was published.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Published {
     /// The event's id.
     pub(super) id: String,
@@ -29,7 +28,6 @@ pub(crate) struct Published {
 
 /// What became of a batch.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Account {
     /// The number of lines whose events were published.
     pub(super) published: u64,
@@ -45,7 +43,6 @@ pub(crate) struct Account {
 
 /// What became of a line of a batch.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct AnsweredLine {
     /// The number of the line, from 1.
     pub(super) line: u64,

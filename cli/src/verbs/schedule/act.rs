@@ -55,7 +55,6 @@ pub(super) struct RunNowArgs {
 
 /// The answer of a command that acts on a schedule.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// The schedule.
     schedule: String,

@@ -48,7 +48,6 @@ pub(super) struct Args {
 
 /// The answer of `topology schedule backfill`.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// The schedule.
     schedule: String,

@@ -32,7 +32,6 @@ pub(super) struct Args {}
 
 /// The answer of `topology schedule list`.
 #[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// The schedules, by name.
     schedules: Vec<ScheduleView>,

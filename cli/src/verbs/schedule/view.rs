@@ -15,7 +15,6 @@ const INSTANTS: usize = 3;
 
 /// A schedule.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct ScheduleView {
     /// The name.
     pub(crate) name: String,
@@ -54,7 +53,6 @@ pub(crate) struct ScheduleView {
 
 /// The newest run of a schedule.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct LastRun {
     /// The event's id.
     pub(crate) id: String,

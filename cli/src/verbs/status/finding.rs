@@ -22,7 +22,6 @@ pub(crate) enum Severity {
 
 /// A queue and a number of messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Queue {
     /// The name of the queue.
     pub(super) queue: String,
@@ -32,7 +31,6 @@ pub(crate) struct Queue {
 
 /// The dead letters of a type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Letters {
     /// The dead-letter queue.
     pub(super) queue: String,

@@ -22,7 +22,6 @@ const FORMAT_VERSION: u32 = 1;
 
 /// The answer of `topology status`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Summary {
     /// The version of this format.
     pub(super) format_version: u32,
@@ -64,7 +63,6 @@ pub(crate) enum Verdict {
 
 /// A finding with its words.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Found {
     /// How bad it is.
     pub(super) severity: Severity,

@@ -12,7 +12,6 @@ use super::observation::{Observation, Redis};
 
 /// The figures of a type. `None` means that the figure is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct TypeLine {
     /// The name of the type.
     #[serde(rename = "type")]
@@ -116,7 +115,6 @@ fn line(name: &EventType, spec: &TypeSpec, queues: &Queues, seen: &Observation) 
 
 /// The figures of a source. `None` means that the figure is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct SourceLine {
     /// The name of the source.
     pub(super) source: String,
@@ -148,7 +146,6 @@ pub(super) fn source_lines(topology: &Topology, seen: &Observation) -> Vec<Sourc
 
 /// A place with messages that have no line in a list of events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
 pub(crate) struct Unlisted {
     /// The queue or the type.
     pub(crate) place: String,

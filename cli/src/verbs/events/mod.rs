@@ -4,13 +4,13 @@ mod answer;
 mod bulk;
 mod cancel;
 mod connected;
+mod counts;
 mod list;
 mod moving;
 mod place;
 mod reschedule;
 mod run_now;
 mod scheduled;
-mod seen;
 mod show;
 mod table;
 #[cfg(test)]

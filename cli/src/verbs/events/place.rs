@@ -12,7 +12,7 @@ use hatchery::{
 };
 use jiff::Timestamp;
 
-use super::seen::Seen;
+use super::counts::QueueCounts;
 use crate::verbs::status::quoted;
 
 /// How long after its due time an event may be on its way. The management API's figures are up to five seconds old.
@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 /// Returns the place of an event. `None` if the file does not have its type.
-pub(super) fn place(event: &EventInfo, topology: &Topology, seen: &Seen, now: Timestamp) -> Option<Place> {
+pub(super) fn place(event: &EventInfo, topology: &Topology, seen: &QueueCounts, now: Timestamp) -> Option<Place> {
     let spec = topology.types.get(&event.event_type)?;
     let asked = Lookup { event, topology, names: Names::new(topology.name.clone()), seen };
     let place = |text: String, queues: Vec<String>| Place { text, queues, ..Place::default() };
@@ -59,7 +59,7 @@ pub(super) fn place(event: &EventInfo, topology: &Topology, seen: &Seen, now: Ti
 }
 
 /// A queue that may have an event instead of the one where it should be.
-struct Other {
+struct Candidate {
     queue: String,
     /// The queue with its counts.
     text: String,
@@ -72,7 +72,7 @@ struct Lookup<'a> {
     event: &'a EventInfo,
     topology: &'a Topology,
     names: Names,
-    seen: &'a Seen,
+    seen: &'a QueueCounts,
 }
 
 impl Lookup<'_> {
@@ -90,14 +90,14 @@ impl Lookup<'_> {
         let timers: Vec<&String> = self.seen.timers.iter().chain(retrying).collect();
         let wedged = timers.iter().filter_map(|timer| {
             let expired = self.seen.expired(timer).filter(|expired| *expired > 0)?;
-            Some(Other {
+            Some(Candidate {
                 queue: (*timer).clone(),
                 text: format!("{timer} ({expired} expired, which no queue has taken)"),
                 command: "topology status".to_owned(),
             })
         });
-        let others = self.unrouted().into_iter().chain(wedged).collect();
-        or_elsewhere(text, may_have_it.then_some(queue), others, self.is_nowhere())
+        let candidates = self.unrouted().into_iter().chain(wedged).collect();
+        or_elsewhere(text, may_have_it.then_some(queue), candidates, self.is_nowhere())
     }
 
     fn delayed(&self, queues: Vec<String>, then: &str) -> Place {
@@ -107,16 +107,16 @@ impl Lookup<'_> {
         };
         let ready: Option<u64> = timers.iter().map(|timer| self.seen.ready(timer)).sum();
         let all: Option<u64> = timers.iter().map(|timer| self.seen.all(timer)).sum();
-        let others = self.unrouted().into_iter().collect();
+        let candidates = self.unrouted().into_iter().collect();
         let names = queues.join(" or ");
         if all == Some(0) && !timers.is_empty() {
             let text = format!("it is not due yet, but is not in {names} (0 messages)");
-            return or_elsewhere(text, None, others, self.is_nowhere());
+            return or_elsewhere(text, None, candidates, self.is_nowhere());
         }
         let counted = ready.max(all).filter(|counted| *counted > 0);
         let counted = counted.map(|counted| format!(" ({})", messages(counted))).unwrap_or_default();
         let text = format!("{names}{counted}; RabbitMQ moves it to {then} when it is due");
-        or_elsewhere(text, queues, others, false)
+        or_elsewhere(text, queues, candidates, false)
     }
 
     fn dead_letter(&self, queue: String) -> Place {
@@ -128,8 +128,8 @@ impl Lookup<'_> {
             }
             _ => (format!("it should be in {counted}, for people"), true),
         };
-        let others = self.unrouted().into_iter().collect();
-        let mut place = or_elsewhere(text, may_have_it.then_some(queue), others, self.is_nowhere());
+        let candidates = self.unrouted().into_iter().collect();
+        let mut place = or_elsewhere(text, may_have_it.then_some(queue), candidates, self.is_nowhere());
         if let (true, Some(id)) = (may_have_it, &self.event.id) {
             let command = format!("topology dead-letter show --type {} {}", self.event.event_type, quoted(id));
             place.commands.insert(0, command);
@@ -138,7 +138,7 @@ impl Lookup<'_> {
     }
 
     /// Returns the queue `unrouted`, if it has messages.
-    fn unrouted(&self) -> Option<Other> {
+    fn unrouted(&self) -> Option<Candidate> {
         let queue = self.names.unrouted();
         let count = self.seen.ready(&queue)? + self.seen.held(&queue).unwrap_or_default();
         let command = match &self.event.id {
@@ -146,7 +146,7 @@ impl Lookup<'_> {
             None => "topology dead-letter list --unrouted".to_owned(),
         };
         let text = format!("{queue} ({})", messages(count));
-        (count > 0).then_some(Other { queue, text, command })
+        (count > 0).then_some(Candidate { queue, text, command })
     }
 
     /// Returns whether no queue that could have the event has a message.
@@ -203,11 +203,16 @@ impl Place {
     }
 }
 
-/// Returns the place: in these queues, or in one of the others. If it is nowhere, it was removed.
-fn or_elsewhere(text: String, queues: impl IntoIterator<Item = String>, others: Vec<Other>, is_nowhere: bool) -> Place {
+/// Returns the place: in these queues, or in one of the candidates. If it is nowhere, it was removed.
+fn or_elsewhere(
+    text: String,
+    queues: impl IntoIterator<Item = String>,
+    candidates: Vec<Candidate>,
+    is_nowhere: bool,
+) -> Place {
     let mut place = Place { text, queues: queues.into_iter().collect(), ..Place::default() };
-    if !others.is_empty() {
-        let texts: Vec<&str> = others.iter().map(|other| other.text.as_str()).collect();
+    if !candidates.is_empty() {
+        let texts: Vec<&str> = candidates.iter().map(|candidate| candidate.text.as_str()).collect();
         let _ = write!(place.text, ". It may be in {} instead", texts.join(" or "));
     } else if place.queues.is_empty() && is_nowhere {
         place.is_removed = true;
@@ -216,7 +221,7 @@ fn or_elsewhere(text: String, queues: impl IntoIterator<Item = String>, others: 
     } else if place.queues.is_empty() {
         place.text += ". Another queue may have it: an event whose reference is busy waits in a timer";
     }
-    for Other { queue, command, .. } in others {
+    for Candidate { queue, command, .. } in candidates {
         place.queues.push(queue);
         if !place.commands.contains(&command) {
             place.commands.push(command);

@@ -15,9 +15,9 @@ use tokio::time::sleep;
 use super::{
     answer::{EventView, view},
     connected::with_events,
+    counts::QueueCounts,
     place::{self, Place},
     scheduled::OfSchedule,
-    seen::Seen,
     table,
     which::Filters,
 };
@@ -214,7 +214,8 @@ async fn placed<'a>(
         if look > 0 {
             sleep(APART).await;
         }
-        let seen = if known.is_empty() { Seen::default() } else { Seen::of(common, topology, known).await? };
+        let seen =
+            if known.is_empty() { QueueCounts::default() } else { QueueCounts::of(common, topology, known).await? };
         places = known.iter().map(|event| place::place(event, topology, &seen, now)).collect();
         if !places.iter().flatten().any(|place: &Place| place.is_removed) {
             break;

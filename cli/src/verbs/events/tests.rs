@@ -14,9 +14,9 @@ use jiff::Timestamp;
 
 use super::{
     bulk::{Act, DryRun},
-    cancel, list, moving, place,
-    seen::Seen,
-    show,
+    cancel,
+    counts::QueueCounts,
+    list, moving, place, show,
 };
 use crate::{golden::screens, observed::Counts, verbs::status::Unlisted};
 
@@ -148,7 +148,7 @@ fn an_event_is_as_it_was_drawn() {
 type Given = Option<(u64, u64, u64)>;
 
 /// Returns these counts of queues. All other queues are empty.
-fn seen(given: &[(&str, Given)]) -> Seen {
+fn seen(given: &[(&str, Given)]) -> QueueCounts {
     let counts = |counts: Given| match counts {
         Some((ready, held, expired)) => Counts {
             messages: Some(ready + held + expired),
@@ -161,8 +161,10 @@ fn seen(given: &[(&str, Given)]) -> Seen {
     };
     let all =
         ["unrouted", "hatchery.1h", "ladder.1.00-1s", "processor.hr-import", "processor.mail", "dead-letter.mail"];
-    let mut seen =
-        Seen { timers: vec!["billing.hatchery.1h".into(), "billing.ladder.1.00-1s".into()], ..Seen::default() };
+    let mut seen = QueueCounts {
+        timers: vec!["billing.hatchery.1h".into(), "billing.ladder.1.00-1s".into()],
+        ..QueueCounts::default()
+    };
     for name in all {
         seen.counts.insert(format!("billing.{name}"), counts(Some((0, 0, 0))));
     }
@@ -210,7 +212,7 @@ fn a_place_says_what_the_queues_tell_and_no_more() {
         ("not due, and removed", waiting, &topology, seen(&[])),
         ("a dead letter", given_up(), &topology, seen(&[("dead-letter.mail", Some((12, 0, 0)))])),
         ("a dead letter that was removed", given_up(), &topology, seen(&[])),
-        ("the broker is away", due(), &topology, Seen::default()),
+        ("the broker is away", due(), &topology, QueueCounts::default()),
     ];
     screens("events/places", |columns| {
         let blocks = cases.iter().map(|(case, event, topology, seen)| {

@@ -1,4 +1,4 @@
-//! Looks at the queues in which events may be: how many messages are there now.
+//! Counts the messages that are now in the queues in which events may be.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 ///
 /// AMQP tells the ready messages of this moment. All else is from the management API, and some seconds old.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct QueueCounts {
     pub(super) counts: BTreeMap<String, Counts>,
     /// The queues that do not exist.
     pub(super) missing: BTreeSet<String>,
@@ -38,7 +38,7 @@ pub(super) struct Seen {
     pub(super) owned: Option<BTreeMap<String, Option<u64>>>,
 }
 
-impl Seen {
+impl QueueCounts {
     /// Looks at the queues of these events.
     pub(super) async fn of(common: &Common, topology: &Topology, events: &[EventInfo]) -> anyhow::Result<Self> {
         let names = Names::new(topology.name.clone());

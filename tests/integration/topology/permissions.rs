@@ -55,7 +55,8 @@ fn documented() -> BTreeMap<String, Rights> {
             _ => panic!("unknown command in docs/how-to/least-privilege.md: {line}"),
         }
     }
-    assert_eq!(users.keys().collect::<Vec<_>>(), ["deployer", "oncall", "publisher", "replayer", "source", "worker"]);
+    let names: Vec<&str> = users.keys().map(String::as_str).collect();
+    assert_eq!(names, ["both", "deployer", "feeder", "oncall", "publisher", "replayer", "source", "worker"]);
     users
 }
 
@@ -121,15 +122,16 @@ async fn the_documented_permissions_are_enough_to_apply_publish_and_work() {
     assert!(!log.contains("REFUSED") && !log.contains("not published"), "{log}");
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_permissions_are_enough_for_the_aside_queue() {
+async fn the_documented_permissions_are_enough_for_the_aside_queue(#[values("worker", "both")] role: &str) {
     let bench = Bench::new(&topology());
     bench.apply();
     let publisher = bench.host.user("publisher", &rights("publisher"));
     run(&bench, &publisher, &["publish", "plain", "--payload", "{}"]).expect(0);
     let amqp = Amqp::connect(&bench.host.amqp()).await;
     amqp.requeue_first("billing.processor.plain", 2).await;
-    let user = bench.host.user("worker", &rights("worker"));
+    let user = bench.host.user(role, &rights(role));
     let worker = work(&bench, &user, "plain");
     eventually("the event is a dead letter", async || {
         (amqp.ready("billing.dead-letter.plain").await == 1).then_some(())
@@ -288,13 +290,16 @@ fn a_worker_that_may_read_everything_names_a_missing_queue() {
 #[case("scheduler")]
 #[case("dead-letter")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_needs_write_permission_on_each_exchange_and_loses_nothing_without_it(#[case] exchange: &str) {
+async fn a_worker_needs_write_permission_on_each_exchange_and_loses_nothing_without_it(
+    #[case] exchange: &str,
+    #[values("worker", "both")] role: &str,
+) {
     let bench = Bench::new(&topology());
     bench.apply();
-    let all = rights("worker");
+    let all = rights(role);
     let write = all.write.replacen(exchange, "nothing", 1);
     assert_ne!(write, all.write, "the documented pattern does not name the exchange");
-    let user = bench.host.user("worker", &Rights { write, ..all.clone() });
+    let user = bench.host.user(role, &Rights { write, ..all.clone() });
     publish(&bench, &rights("publisher"), "0s").expect(0);
     let worker = work(&bench, &user, "mail");
     let refuses = format!("billing.{exchange}");
@@ -311,7 +316,7 @@ async fn a_worker_needs_write_permission_on_each_exchange_and_loses_nothing_with
     .await;
     // With the permission, the event goes its way to the dead letters.
     drop(user);
-    let user = bench.host.user("worker", &all);
+    let user = bench.host.user(role, &all);
     let worker = work(&bench, &user, "mail");
     eventually("the event is a dead letter", async || (amqp.ready(DEAD).await == 1).then_some(())).await;
     worker.signal(Signal::TERM);

@@ -4,9 +4,10 @@ use std::fs;
 
 use lapin::BasicProperties;
 use rstest::rstest;
+use rustix::process::Signal;
 use serde_json::json;
 
-use super::{rights, run, start};
+use super::{DEAD, PROGRAM, rights, run, start};
 use crate::support::{
     amqp::Amqp,
     broker::{Rights, eventually},
@@ -21,8 +22,8 @@ const SOURCES: [(&str, &str); 2] = [("queue: hr-changes", "hr-changes"), ("decla
 async fn source(intake: &str, queue: &str) -> (Bench, Amqp) {
     let prefix = redis::prefix();
     let bench = Bench::new(&format!(
-        "version: 1\nname: billing\nredis: {{ prefix: {prefix} }}\nhatcheries: [50ms]\ntypes:\n  mail: {{}}\n\
-         sources:\n  hr: {{ {intake}, events: [ {{ type: mail, reference: /number }} ] }}\n"
+        "version: 1\nname: billing\nredis: {{ prefix: {prefix} }}\nhatcheries: [50ms]\ntypes:\n  \
+         mail: {{ lease: 1s, retry: {{ delays: [20ms] }} }}\nsources:\n  hr: {{ {intake}, events: [ {{ type: mail, reference: /number }} ] }}\n"
     ));
     bench.apply();
     if queue == "hr-changes" {
@@ -90,13 +91,45 @@ async fn a_source_needs_write_permission_on_each_exchange_and_loses_nothing_with
     assert!(amqp.ready("billing.processor.mail").await >= 1);
 }
 
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_permissions_are_enough_for_a_source_and_a_type_in_one_process(
+    #[values(SOURCES[0], SOURCES[1])] (intake, queue): (&str, &str),
+) {
+    let (bench, amqp) = source(intake, queue).await;
+    fs::write(bench.folder().join("program"), PROGRAM).unwrap();
+    let user = bench.host.user("both", &rights("both"));
+    let worker = start(&bench, &user, &["work", "--source", "hr", "--type", "mail", "--exec", "sh", "program"]);
+    eventually("the message and the event are dead letters", async || {
+        let letters = (amqp.ready("billing.dead-letter.source-hr").await, amqp.ready(DEAD).await);
+        (letters == (1, 1)).then_some(())
+    })
+    .await;
+    worker.signal(Signal::TERM);
+    worker.ended().await.expect(0);
+    let log = fs::read_to_string(bench.folder().join("log")).unwrap();
+    assert!(!log.contains("REFUSED") && !log.contains("not published"), "{log}");
+}
+
+#[rstest]
+#[case::the_source("hr-changes", "hr-changes")]
+#[case::the_type("processor", "billing.processor.mail")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_and_a_type_in_one_process_need_permission_to_read_both(#[case] name: &str, #[case] refused: &str) {
+    let (bench, _amqp) = source("queue: hr-changes", "hr-changes").await;
+    let all = rights("both");
+    let read = all.read.replacen(name, "nothing", 1);
+    assert_ne!(read, all.read, "the documented pattern does not name the queue");
+    let user = bench.host.user("both", &Rights { read, ..all });
+    let ran = run(&bench, &user, &["work", "--source", "hr", "--type", "mail", "--exec", "/bin/true"]).expect(6);
+    assert!(ran.stderr.contains("ACCESS_REFUSED") && ran.stderr.contains(refused), "{ran:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publisher_to_a_declared_queue_needs_the_default_exchange_alone() {
     let (bench, amqp) = source("declare: on", "billing.source.hr").await;
-    let only =
-        Rights { write: r"^amq\.default$".into(), configure: "^$".into(), read: "^$".into(), ..Rights::default() };
-    let publisher = bench.host.user("publisher", &only);
-    let publisher = Amqp::connect(&publisher.amqp()).await;
-    publisher.publish("", "billing.source.hr", BasicProperties::default(), b"{}").await;
+    let feeder = bench.host.user("feeder", &rights("feeder"));
+    let feeder = Amqp::connect(&feeder.amqp()).await;
+    feeder.publish("", "billing.source.hr", BasicProperties::default(), b"{}").await;
     assert_eq!(amqp.ready("billing.source.hr").await, 3);
 }

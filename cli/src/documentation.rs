@@ -189,6 +189,20 @@ fn the_decisions_begin_with_an_index_of_all_of_them() {
 }
 
 #[test]
+fn the_servers_of_docker_compose_are_of_versions_that_are_tested() {
+    let text = |path: &str| fs::read_to_string(root().join(path)).expect("a file");
+    let (compose, page) = (text("docker-compose.yml"), text("docs/operations.md"));
+    let tested = page.lines().find(|line| line.starts_with("The tests run on ")).expect("the tested versions");
+    let (rabbitmq, redis) = tested.split_once("Redis").expect("both servers");
+    for (tested, image) in [(rabbitmq, "rabbitmq"), (redis, "redis")] {
+        let (_, tag) = compose.split_once(&format!(":-{image}:")).expect("an image");
+        let version = tag.split(['-', '}']).next().expect("a version");
+        let versions: Vec<&str> = tested.split([' ', ',']).map(|word| word.trim_end_matches('.')).collect();
+        assert!(versions.contains(&version), "{image} {version}, but {versions:?}");
+    }
+}
+
+#[test]
 fn every_command_of_a_page_is_one_that_topology_accepts() {
     let mut wrong = Vec::new();
     let mut commands = 0;

@@ -46,26 +46,23 @@ pub(crate) async fn broker() -> MutexGuard<'static, Private> {
     private
 }
 
+/// Returns the `rabbitmq.conf` of `docs/how-to/tls.md`.
+fn documented_settings() -> &'static str {
+    let (_, block) = include_str!("../../../docs/how-to/tls.md").split_once("```ini\n").unwrap();
+    block.split_once("```").unwrap().0
+}
+
 impl Private {
     fn start() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (authority, amqps, https) = (Authority::new(), free_port(), free_port());
         let (server, client) = (authority.issue("server", &["127.0.0.1"]), authority.issue("client", &[]));
-        let files = |prefix: &str| {
-            let path = |path: &std::path::Path| path.display().to_string();
-            format!(
-                "{prefix}.cacertfile = {}\n{prefix}.certfile = {}\n{prefix}.keyfile = {}\n{prefix}.verify = verify_peer\n\
-                 {prefix}.fail_if_no_peer_cert = true\n",
-                path(&authority.file()),
-                path(&server.chain),
-                path(&server.key)
-            )
-        };
-        let settings = format!(
-            "listeners.ssl.local = 127.0.0.1:{amqps}\nmanagement.ssl.ip = 127.0.0.1\nmanagement.ssl.port = {https}\n{}{}",
-            files("ssl_options"),
-            files("management.ssl")
-        );
+        let settings = documented_settings()
+            .replace("default = 5671", &format!("default = 127.0.0.1:{amqps}"))
+            .replace("port = 15671", &format!("port = {https}\nmanagement.ssl.ip = 127.0.0.1"))
+            .replace("/etc/tls/ca.pem", &authority.file().display().to_string())
+            .replace("/etc/tls/server.crt", &server.chain.display().to_string())
+            .replace("/etc/tls/server.key", &server.key.display().to_string());
         let conf = authority.file().with_file_name("rabbitmq.conf");
         fs::write(&conf, settings).unwrap();
 

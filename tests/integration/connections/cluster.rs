@@ -29,6 +29,7 @@ async fn connect(declared: &Declared, nodes: &[&Relay]) -> Hatchery {
 }
 
 #[tokio::test]
+#[ignore = "loses a node four times with events in flight; scripts/test --all runs it"]
 async fn clients_that_lose_a_node_go_on_with_another() {
     const ROUNDS: usize = 4;
     const EVENTS: usize = 50;

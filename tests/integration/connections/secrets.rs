@@ -41,6 +41,7 @@ const VERBS: &[&[&str]] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs every verb with its trace; scripts/test --all runs it"]
 async fn no_verb_shows_a_password_even_in_its_trace() {
     let port = free_port();
     let redis = Server::start(port, &["--requirepass", PASSWORD]);

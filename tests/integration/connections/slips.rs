@@ -211,6 +211,7 @@ async fn no_output_shows_the_password_of_a_misplaced_url() {
 /// A URL, mistyped or not, in an argument that expects none is refused before the binary reads, writes or connects to
 /// anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs the binary for each argument; scripts/test --all runs it"]
 async fn an_argument_that_may_hold_a_password_is_refused_unless_it_expects_a_url() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);
@@ -300,6 +301,7 @@ async fn an_argument_that_may_hold_a_password_is_refused_unless_it_expects_a_url
 
 /// Each mistyped URL is the content of a file that the binary reads as something else than a URL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs eight verbs with each form of a broken file; scripts/test --all runs it"]
 async fn no_output_repeats_a_password_from_a_file() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);
@@ -333,6 +335,7 @@ async fn no_output_repeats_a_password_from_a_file() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs the binary for each variable; scripts/test --all runs it"]
 async fn an_empty_variable_counts_as_not_set() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);

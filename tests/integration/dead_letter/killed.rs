@@ -23,6 +23,7 @@ const IN_FLIGHT: usize = 1_024;
 #[case::before_the_acknowledgement("replay.settled:3")]
 #[case::in_the_middle_of_publishing("broker.sent:700")]
 #[tokio::test]
+#[ignore = "kills a replay at each of three points; scripts/test --all runs it"]
 async fn a_replay_that_is_killed_and_run_again_loses_nothing(#[case] point: &str) {
     let declared = Declared::new(TYPES).await;
     let (amqp, place) = (put(&declared, "plain", LETTERS).await, Place::new(&declared));

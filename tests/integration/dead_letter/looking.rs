@@ -16,6 +16,7 @@ use crate::support::{
 const MANY: usize = 7_000;
 
 #[tokio::test]
+#[ignore = "looks at 7,000 letters five times; scripts/test --all runs it"]
 async fn looking_leaves_all_letters_in_their_order() {
     let declared = Declared::new(TYPES).await;
     let (amqp, place, all) =
@@ -83,6 +84,7 @@ async fn a_missing_queue_hides_no_letters_of_the_others() {
 }
 
 #[tokio::test]
+#[ignore = "runs many commands on the same letters; scripts/test --all runs it"]
 async fn letters_are_grouped_by_their_reason_and_found_by_type_reference_id_reason_and_time() {
     let declared = Declared::new(TYPES).await;
     let (amqp, place) = (declared.amqp().await, Place::new(&declared));

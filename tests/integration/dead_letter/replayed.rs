@@ -39,6 +39,7 @@ async fn a_replayed_event_begins_afresh_and_keeps_its_history() {
 }
 
 #[tokio::test]
+#[ignore = "runs many replays of 300 letters; scripts/test --all runs it"]
 async fn a_selection_is_replayed_and_the_other_letters_stay_in_their_order() {
     let declared = Declared::new(TYPES).await;
     let (amqp, place) = (declared.amqp().await, Place::new(&declared));
@@ -61,6 +62,7 @@ async fn a_selection_is_replayed_and_the_other_letters_stay_in_their_order() {
 
 /// RabbitMQ forgets the acknowledgements that a channel holds back when the channel closes.
 #[tokio::test]
+#[ignore = "replays 3,000 letters; scripts/test --all runs it"]
 async fn no_letter_comes_back_after_a_replay() {
     const LETTERS: usize = 3_000;
     let declared = Declared::new(TYPES).await;

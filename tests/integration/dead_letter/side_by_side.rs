@@ -9,6 +9,7 @@ use crate::support::{
 };
 
 #[tokio::test]
+#[ignore = "runs four programs on one queue; scripts/test --all runs it"]
 async fn three_people_look_while_a_worker_adds_letters_and_a_replay_runs() {
     let declared = Declared::new(TYPES).await;
     let (amqp, place) = (put(&declared, "plain", 600).await, Place::new(&declared));

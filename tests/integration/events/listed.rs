@@ -29,6 +29,7 @@ async fn a_list_that_is_not_written_to_a_terminal_is_not_cut() {
 }
 
 #[tokio::test]
+#[ignore = "runs many commands on the same events; scripts/test --all runs it"]
 async fn events_are_listed_by_due_time_and_filtered() {
     let declared = declared(
         "{ import: { coalesce: latest, retry: { delays: [30m] } }, mail: { retry: { delays: [45m], max-attempts: 2 } }, \
@@ -117,6 +118,7 @@ async fn a_list_of_more_than_a_thousand_events_is_complete_and_in_order() {
 }
 
 #[tokio::test]
+#[ignore = "runs show for an event in each state; scripts/test --all runs it"]
 async fn show_prints_all_that_the_register_knows_of_an_event() {
     let declared = declared("{ import: { coalesce: latest }, mail: {}, plain: { register: off } }").await;
     let hatchery = declared.connect().await;
@@ -170,6 +172,7 @@ async fn show_prints_all_that_the_register_knows_of_an_event() {
 }
 
 #[tokio::test]
+#[ignore = "runs show for an event in each queue; scripts/test --all runs it"]
 async fn show_tells_in_which_queue_an_event_is_and_what_happened_to_it() {
     let types = "{ mail: { retry: { delays: [30m], max-attempts: 2 } }, import: { coalesce: latest } }";
     let declared = declared(types).await;
@@ -248,6 +251,7 @@ async fn an_event_is_found_by_its_id_in_any_shard() {
 }
 
 #[test]
+#[ignore = "runs each verb of events; scripts/test --all runs it"]
 fn events_of_a_topology_that_was_never_applied_are_an_error_and_not_an_empty_list() {
     let prefix = redis::prefix();
     let bench = Bench::new(&format!("version: 1\nname: t\nredis: {{ prefix: {prefix} }}\ntypes: {{ mail: {{}} }}\n"));

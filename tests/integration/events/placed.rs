@@ -40,6 +40,7 @@ fn is_nowhere(event: &Value) -> bool {
 }
 
 #[tokio::test]
+#[ignore = "looks twice, six seconds apart; scripts/test --all runs it"]
 async fn show_names_unrouted_where_an_event_is_that_no_queue_took() {
     let declared = declared("{ mail: {} }").await;
     let place = Place::new(&declared);
@@ -56,6 +57,7 @@ async fn show_names_unrouted_where_an_event_is_that_no_queue_took() {
 }
 
 #[tokio::test]
+#[ignore = "looks twice, six seconds apart, several times; scripts/test --all runs it"]
 async fn show_says_that_a_message_was_removed_and_run_now_brings_it_back_once() {
     let declared = declared(KEPT).await;
     let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);
@@ -89,6 +91,7 @@ async fn show_says_that_a_message_was_removed_and_run_now_brings_it_back_once() 
 }
 
 #[tokio::test]
+#[ignore = "looks twice, six seconds apart; scripts/test --all runs it"]
 async fn show_says_that_a_dead_letter_was_removed() {
     let declared = declared(KEPT).await;
     let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);

@@ -54,6 +54,7 @@ async fn a_type_without_the_register_never_connects_to_redis() {
 }
 
 #[tokio::test]
+#[ignore = "waits while Redis is away; scripts/test --all runs it"]
 async fn an_absent_redis_stops_only_the_types_with_the_register() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     let types = "types: { plain: { register: off }, exact: { register: off, on-failure: block }, mail: {} }";
@@ -110,6 +111,7 @@ async fn an_event_that_came_back_twice_is_moved_to_the_aside_queue_with_a_reason
 
 /// The worker has three types; only one of them has events in its aside queue.
 #[tokio::test]
+#[ignore = "handles 30 suspects of each type, one at a time; scripts/test --all runs it"]
 async fn nothing_runs_beside_an_event_from_the_aside_queue() {
     const EACH: usize = 30;
     let declared = Declared::new("types: { plain: { register: off }, other: { register: off }, mail: {} }").await;

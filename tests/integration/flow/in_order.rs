@@ -315,6 +315,7 @@ const MESSAGE_ID: u16 = 1 << 7;
 
 /// lapin closes the connection on which it gets such a message, and with it the consumers of all types.
 #[tokio::test]
+#[ignore = "waits until a consumer is replaced; scripts/test --all runs it"]
 async fn an_unreadable_message_of_another_type_does_not_change_the_order() {
     let declared = Declared::new("types: { mail: { on-failure: block }, other: {} }").await;
     let hatchery = declared.connect().await;

@@ -15,11 +15,13 @@ async fn the_start_of_the_readme_works() {
 }
 
 #[tokio::test]
+#[ignore = "follows a page; scripts/test --all runs it"]
 async fn the_nightly_import_of_the_docs_works() {
     follow(&read("docs/nightly-import.md")).await;
 }
 
 #[tokio::test]
+#[ignore = "follows a page that takes a reader ten minutes; scripts/test --all runs it"]
 async fn the_tutorial_works() {
     follow(&read("docs/tutorial.md")).await;
 }
@@ -32,6 +34,7 @@ async fn the_tutorial_works() {
 #[case::test_a_handler("docs/how-to/test-a-handler.md")]
 #[case::schedules("docs/schedules.md")]
 #[tokio::test]
+#[ignore = "follows six pages; scripts/test --all runs it"]
 async fn a_page_works(#[case] page: &str) {
     follow(&read(page)).await;
 }

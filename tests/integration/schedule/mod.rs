@@ -81,6 +81,7 @@ fn shows(line: &str, local: DateTime) -> bool {
 }
 
 #[test]
+#[ignore = "compares thousands of instants with another library; scripts/test --all runs it"]
 fn a_calendar_differs_from_croniter_only_in_gaps_and_folds() {
     let [start, end] = YEAR.map(|text| text.parse::<Timestamp>().unwrap());
     let theirs = croniter(start, end);

@@ -34,6 +34,7 @@ async fn schedule(place: &Place<'_>, arguments: &[&str]) -> Value {
 }
 
 #[tokio::test]
+#[ignore = "waits for several instants; scripts/test --all runs it"]
 async fn each_event_of_a_schedule_arms_the_next_one() {
     let declared = Declared::new(FILE).await;
     let place = Place::new(&declared);
@@ -91,6 +92,7 @@ async fn each_event_of_a_schedule_arms_the_next_one() {
 }
 
 #[tokio::test]
+#[ignore = "runs many commands of schedules; scripts/test --all runs it"]
 async fn a_backfill_runs_the_instants_that_have_passed() {
     let file = "types: { mail: {} }\nschedules: { nightly: { type: mail, cron: \"0 3 * * *\" } }\n";
     let declared = Declared::new(file).await;
@@ -128,6 +130,7 @@ fn changes(answer: &Value) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
+#[ignore = "plans and applies many changes; scripts/test --all runs it"]
 async fn a_plan_says_what_an_apply_then_does_with_schedules() {
     let file = "\
 types: { mail: {} }

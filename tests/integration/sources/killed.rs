@@ -30,6 +30,7 @@ fn is_mappable(number: usize) -> bool {
 #[case::before_the_acknowledgement("source.confirmed:30")]
 #[case::after_the_acknowledgement("source.acknowledged:30")]
 #[tokio::test]
+#[ignore = "kills a worker at each of five points of both kinds of source; scripts/test --all runs it"]
 async fn every_message_becomes_its_event_or_a_dead_letter(
     #[case] point: &str,
     #[values(("own", "t.source.own"), ("theirs", "hr-changes"))] (source, queue): (&str, &str),

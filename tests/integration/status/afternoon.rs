@@ -310,6 +310,7 @@ async fn broken_afternoon(size: Size) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "breaks a topology in five ways and mends it; scripts/test --all runs it"]
 async fn status_names_all_five_faults_of_a_broken_afternoon_and_the_runbook_mends_them() {
     broken_afternoon(Size { letters: 60, unrouted: 5, waiting: 4 }).await;
 }

@@ -4,6 +4,7 @@ use super::{finding, kinds, seen};
 use crate::support::{broker::eventually, declared::Declared, private, process::Place, redis};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "blocks a broker of its own; scripts/test --all runs it"]
 async fn status_names_an_alarm_of_the_broker_for_as_long_as_it_lasts() {
     let mut broker = private::broker().await;
     let declared = Declared::on(broker.host(), "types: { mail: {} }\n", redis::url()).await;

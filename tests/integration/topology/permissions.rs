@@ -164,6 +164,7 @@ async fn the_documented_permissions_are_enough_for_schedules() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs every verb of a person on call; scripts/test --all runs it"]
 async fn the_documented_permissions_are_enough_for_the_person_on_call() {
     let bench = Bench::new(&topology());
     bench.apply();

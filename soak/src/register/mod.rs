@@ -40,8 +40,6 @@ pub(crate) struct Args {
 /// The kind of the events.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// `immediate: latest` without a window.
-    AtOnce,
     /// `immediate: latest` with a window.
     Latest,
     /// `delayed: each-time`.
@@ -55,7 +53,6 @@ enum Kind {
 impl Kind {
     const fn name(self) -> &'static str {
         match self {
-            Self::AtOnce => "latest, no window",
             Self::Latest => "latest, window 2s",
             Self::EachTime => "each time, in 30 days",
             Self::Requeued => "requeued, in 30 days",
@@ -67,13 +64,13 @@ impl Kind {
         now + match self {
             Self::Latest => Duration::from_secs(2),
             Self::EachTime | Self::Requeued => Duration::from_hours(30 * 24),
-            Self::AtOnce | Self::Alone => Duration::ZERO,
+            Self::Alone => Duration::ZERO,
         }
     }
 
     fn slot(self, id: &str, due: Timestamp) -> DedupSlot {
         match self {
-            Self::AtOnce | Self::Latest => DedupSlot::Immediate,
+            Self::Latest => DedupSlot::Immediate,
             Self::EachTime => DedupSlot::DatedAt(due.as_millisecond()),
             Self::Requeued => DedupSlot::RequeuedAt(due.as_millisecond()),
             Self::Alone => DedupSlot::Event(id.to_owned()),
@@ -95,8 +92,7 @@ struct Case {
     fate: Fate,
 }
 
-const CASES: [Case; 10] = [
-    Case { kind: Kind::AtOnce, reason: None, fate: Fate::Handled },
+const CASES: [Case; 9] = [
     Case { kind: Kind::Latest, reason: None, fate: Fate::Handled },
     Case { kind: Kind::Latest, reason: Some(REASON), fate: Fate::Cancelled },
     Case { kind: Kind::EachTime, reason: None, fate: Fate::Handled },

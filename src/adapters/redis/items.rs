@@ -43,18 +43,18 @@ impl Item for Reserve {
 
     fn argument(&self, keys: &Keys) -> Argument {
         let Self { subject, slot, .. } = self;
-        let argument = Argument::new()
-            .millis(due_millis(self.due))
-            .flag(self.asked_by.is_some())
-            .text(subject.field(slot))
-            .text(keys.place(subject, slot));
-        let Some(asker) = &self.asked_by else { return argument };
-        argument
-            .version(asker.counted_version(subject))
-            .generation(asker.counted_generation())
-            .text(subject.field(&asker.slot))
-            .text(keys.place(subject, &asker.slot))
-            .text(keys.own_place(subject))
+        let (version, generation, field, place, own) = match &self.asked_by {
+            Some(asker) => (
+                asker.counted_version(subject),
+                asker.counted_generation(),
+                subject.field(&asker.slot),
+                keys.place(subject, &asker.slot),
+                keys.own_place(subject),
+            ),
+            None => (0, 0, String::new(), String::new(), String::new()),
+        };
+        let argument = Argument::new().millis(due_millis(self.due)).version(version).generation(generation);
+        argument.text(subject.field(slot)).text(keys.place(subject, slot)).text(field).text(place).text(own)
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Reserved> {

@@ -60,15 +60,11 @@ impl Shard {
             }
         }
         let version = self.give(at);
-        let due = due_millis(call.due);
-        // A due time that has passed keeps no slot longer.
-        if due > at.millis() {
-            let key = call.subject.key(&call.slot);
-            let mut slot = self.load(at, &key);
-            slot.due = slot.due.max(due);
-            stay_open(&mut slot, at);
-            self.slots.insert(key, slot);
-        }
+        let key = call.subject.key(&call.slot);
+        let mut slot = self.load(at, &key);
+        slot.due = slot.due.max(due_millis(call.due));
+        stay_open(&mut slot, at);
+        self.slots.insert(key, slot);
         Reserved::Version(version)
     }
 

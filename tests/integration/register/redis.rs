@@ -238,9 +238,7 @@ async fn calls_remove_a_few_expired_slots_of_a_reference_with_many() {
 async fn a_slot_key_of_another_type_is_an_error() {
     let (register, stored) = fresh(1).await;
     let () = stored.connection().set(stored.key("import:r:1"), "mine").await.unwrap();
-    let later = jiff::Timestamp::now() + std::time::Duration::from_hours(1);
-    let call = Reserve { due: later, ..reserve(&event("1", "a"), &DedupSlot::Immediate) };
-    let error = register.reserve(&[call]).await.unwrap_err();
+    let error = register.reserve(&[reserve(&event("1", "a"), &DedupSlot::Immediate)]).await.unwrap_err();
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
     // The connection still works.
     publish(&register, &event("2", "b"), &DedupSlot::Immediate).await;

@@ -12,41 +12,32 @@ local function note_recorded(place, field, slot, details, message)
   end
 end
 
--- Writes the value of a place if the place is empty, and returns its value if it is not.
-local function fill(key, value, ends)
-  return redis_call('SET', key, value, 'NX', 'PXAT', expiry(ends), 'GET')
-end
-
--- Records the newest event of a place that is empty or plain. Returns whether that is the case. If the place before was
--- empty, this one mostly is too.
-local was_empty = true
-
+-- Records the newest event of a plain place. Returns whether that is the case.
 local function record_plain(place, field, version, details)
   local key, head = base .. place, HEADS[field]
-  local value = not was_empty and redis_call('GET', key)
+  local value = redis_call('GET', key)
   if not value then
-    local ends = min(now + backlog, END_OF_TIME)
-    value = fill(key, pack(PLAIN, head, ends, 0, now, 0, 0, version, 0, 0, #details) .. details, ends)
+    return false
   end
-  was_empty = not value
-  if value then
-    local ends, due, since, mark, generation, newest, crashes, flags = plain(value, head)
-    if not ends or version < newest or version <= mark then
-      return false
-    end
-    ends = min(max(due, now) + backlog, END_OF_TIME)
-    redis_call('SET', key, pack(PLAIN, head, ends, due, since > 0 and since or now, mark, generation, version, crashes,
-      flags, #details) .. details, 'PXAT', expiry(ends))
+  local ends, due, since, mark, generation, newest, crashes, flags = plain(value, head)
+  if not ends or version < newest or version <= mark then
+    return false
   end
+  ends = min(max(due, now) + backlog, END_OF_TIME)
+  redis_call('SET', key, pack(PLAIN, head, ends, due, since > 0 and since or now, mark, generation, version, crashes,
+    flags, #details) .. details, 'PXAT', expiry(ends))
   list(place, field, details)
   return true
 end
 
--- Records an event that competes with nothing. It has no slot until it is claimed, so only the index notes it.
+-- Records an event that competes with nothing. It has no slot until it is claimed, so only the index notes it. With NX and
+-- GET, one command writes the value of an empty place, or reads it.
 local function record_alone(place, details, message)
-  local value = UNCLAIMED .. pack('<I2', #details) .. details
-  if message == '' and not fill(base .. place, value, max(due_of(details), now) + backlog) then
-    return list(place, 'e', details)
+  if message == '' then
+    local value, ends = UNCLAIMED .. pack('<I2', #details) .. details, max(due_of(details), now) + backlog
+    if not redis_call('SET', base .. place, value, 'NX', 'PXAT', expiry(ends), 'GET') then
+      return list(place, 'e', details)
+    end
   end
   local slot = load(place, 'e')
   if not slot.finished then

@@ -194,7 +194,7 @@ impl Shell {
             .env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default()))
             .env("AMQP_URL", host.amqp())
             .env("REDIS_URL", redis)
-            .env("RABBITMQ_MANAGEMENT_URL", host.management())
+            .env("RABBITMQ_MANAGEMENT_URL", host.management().trim_end_matches('/'))
             .env("LANG", "C.UTF-8")
             .process_group(0)
             .stdin(Stdio::piped())

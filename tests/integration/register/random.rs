@@ -458,5 +458,5 @@ fn redis_does_what_the_transitions_say_with_damaged_index_and_message_keys() {
 /// Returns the number of random cases, which is enough for every run. `scripts/test --all` sets a larger one with
 /// `PROPTEST_CASES`.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(24)
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
 }

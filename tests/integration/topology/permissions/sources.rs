@@ -56,6 +56,7 @@ async fn the_documented_permissions_are_enough_for_a_source(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs several programs for each kind of source; scripts/test --all runs it"]
 async fn a_source_needs_read_permission(#[values(SOURCES[0], SOURCES[1])] (intake, queue): (&str, &str)) {
     let (bench, amqp) = source(intake, queue).await;
     let blind = Rights { read: "^$".into(), ..rights("source") };
@@ -68,6 +69,7 @@ async fn a_source_needs_read_permission(#[values(SOURCES[0], SOURCES[1])] (intak
 #[case::an_event("scheduler")]
 #[case::a_dead_letter("dead-letter")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs several programs for each kind of source; scripts/test --all runs it"]
 async fn a_source_needs_write_permission_on_each_exchange_and_loses_nothing_without_it(
     #[case] exchange: &str,
     #[values(SOURCES[0], SOURCES[1])] (intake, queue): (&str, &str),
@@ -93,6 +95,7 @@ async fn a_source_needs_write_permission_on_each_exchange_and_loses_nothing_with
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs several programs for each kind of source; scripts/test --all runs it"]
 async fn the_documented_permissions_are_enough_for_a_source_and_a_type_in_one_process(
     #[values(SOURCES[0], SOURCES[1])] (intake, queue): (&str, &str),
 ) {

@@ -12,7 +12,7 @@ use super::{batch::Batched, contact::Contact};
 use crate::{
     domain::{
         event::Event,
-        register::{Record, Reserve, Reserved, Subject},
+        register::{Record, Reserve, Reserved},
         words::{Reference, plain},
     },
     outage::Side,
@@ -87,7 +87,7 @@ impl Versions {
         match tokio::time::timeout(self.limit, answer).await {
             Ok(Ok(Reserved::Version(version))) => return Some(version),
             // The key of this reference cannot be read. Other events are answered.
-            Ok(Err(error @ RegisterError::Unreadable { .. })) => self.log_unread(&event.subject(), &error),
+            Ok(Err(error @ RegisterError::Unreadable { .. })) => self.log_unread(event, &error),
             // No event asked, so none is stale.
             Ok(Ok(Reserved::Stale) | Err(_)) => {}
             Err(_) => self.contact.is_slow(asked, self.limit),
@@ -107,12 +107,7 @@ impl Versions {
         let recorded = tokio::time::timeout(self.limit, self.record.ask(record)).await;
         let reason = match recorded {
             Ok(Ok(())) => return,
-            Ok(Err(error)) => {
-                if let RegisterError::Unreadable { .. } = error {
-                    self.log_unread(&subject, &error);
-                }
-                error.to_string()
-            }
+            Ok(Err(error)) => error.to_string(),
             Err(_) => {
                 self.contact.is_slow(asked, self.limit);
                 "no answer in time".to_owned()
@@ -127,7 +122,7 @@ impl Versions {
     }
 
     /// Once a minute while it lasts: each publish meets it.
-    fn log_unread(&self, subject: &Subject, error: &RegisterError) {
+    fn log_unread(&self, event: &Event, error: &RegisterError) {
         let so_far = {
             let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
             unread.events += 1;
@@ -137,10 +132,11 @@ impl Versions {
             unread.said = Some(Instant::now());
             unread.events
         };
-        let Subject { event_type, reference, id } = subject;
+        let (id, event_type, reference) =
+            (&event.id, &event.event_type, event.reference.as_ref().map(Reference::as_str));
         tracing::error!(
-            %error, id, %event_type, reference = reference.as_ref().map(Reference::as_str), so_far,
-            "published, but the register cannot note it; nor others of its reference until that key is deleted or mended"
+            %error, id, %event_type, reference, so_far,
+            "published without a version; so are others of its reference until that key is deleted or mended"
         );
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn patiently<T>(filters: &Filters, output: Output, act: impl As
     act(Patience { limit: filters.wait, waiting: &waiting }).await
 }
 
-/// What was seen of the queues.
+/// The queues that a look has read, and what it could not find out.
 #[derive(Default)]
 pub(super) struct Looked<'a> {
     /// The queues that were read.

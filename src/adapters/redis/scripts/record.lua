@@ -30,8 +30,8 @@ local function record_plain(place, field, version, details)
   return true
 end
 
--- Records an event that competes with nothing. It has no slot until it is claimed, so only the index notes it. With NX and
--- GET, one command writes the value of an empty place, or reads it.
+-- Records an event that competes with nothing. It has no slot until it is claimed, so only the index notes it. One
+-- `SET` with NX and GET writes the value of an empty place, or reads it.
 local function record_alone(place, details, message)
   if message == '' then
     local value, ends = UNCLAIMED .. pack('<I2', #details) .. details, max(due_of(details), now) + backlog

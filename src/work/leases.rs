@@ -6,7 +6,7 @@ use std::{
 };
 
 use metrics::counter;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -21,7 +21,11 @@ use crate::{
 
 /// The leases that the worker holds, by the tokens of their claims.
 #[derive(Default)]
-pub(super) struct Leases(Mutex<HashMap<Uuid, Held>>);
+pub(super) struct Leases {
+    held: Mutex<HashMap<Uuid, Held>>,
+    /// Notified when the worker holds a lease, and held none before.
+    first: Notify,
+}
 
 struct Held {
     event: Arc<Event>,
@@ -62,7 +66,7 @@ impl Lease {
 
 impl Leases {
     fn held(&self) -> MutexGuard<'_, HashMap<Uuid, Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a claim that the register has granted to a call made at `since`.
@@ -74,8 +78,20 @@ impl Leases {
         since: Instant,
     ) -> Lease {
         let held = Held { event: Arc::clone(event), terms, since, run: None, is_lost: false };
-        self.held().insert(token, held);
+        let mut all = self.held();
+        if all.is_empty() {
+            self.first.notify_one();
+        }
+        all.insert(token, held);
+        drop(all);
         Lease { leases: Arc::clone(self), token, fence }
+    }
+
+    /// Waits until the worker holds a lease.
+    pub(super) async fn any(&self) {
+        while self.held().is_empty() {
+            self.first.notified().await;
+        }
     }
 
     /// Returns the renewals of the leases that were not extended for a third of their time.

@@ -73,13 +73,12 @@ impl Ended {
 }
 
 const START: &str = "give the file's path with -f (TOPOLOGY_FILE), or create a file with `topology init`";
-const AMQP: &str = "check --amqp-url (AMQP_URL): host, port, user, password and virtual host; with amqps also --ca-file, \
-                    --cert-file and --key-file";
-const REDIS: &str = "check --redis-url (REDIS_URL): host, port, user and password; whether it leads to one Redis, a Cluster or \
-                     sentinels; with rediss also --ca-file, \
-                     --cert-file and --key-file";
-const MANAGEMENT: &str = "check --management-url (RABBITMQ_MANAGEMENT_URL), with https also --ca-file, --cert-file and \
-                          --key-file, and whether the broker's plugin rabbitmq_management is on";
+const AMQP: &str = "is the broker running? Check --amqp-url (AMQP_URL): host, port, user, password and virtual host; with \
+                    amqps also --ca-file, --cert-file and --key-file";
+const REDIS: &str = "is Redis running? Check --redis-url (REDIS_URL): host, port, user and password; whether it leads to one \
+                     Redis, a Cluster or sentinels; with rediss also --ca-file, --cert-file and --key-file";
+const MANAGEMENT: &str = "is the broker running? Check --management-url (RABBITMQ_MANAGEMENT_URL), with https also --ca-file, \
+                          --cert-file and --key-file, and whether the broker's plugin rabbitmq_management is on";
 
 impl Exit {
     /// Returns the exit code of an error, and advice for the user. The outermost error of the chain that has an exit

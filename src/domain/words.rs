@@ -183,21 +183,40 @@ text!(Reference);
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no type `{event_type}` in the file{}", .nearest.as_ref().map(|name| format!("; is it `{name}`?")).unwrap_or_default())]
+#[error("there is no type `{event_type}` in the file; {}", meant(.nearest.as_deref(), .known))]
 #[non_exhaustive]
 pub struct UnknownType {
     /// The name that is not in the file.
     pub event_type: String,
     /// The most similar type of the file, if one is similar enough.
     pub nearest: Option<String>,
+    /// The types of the file, in the order of their names.
+    pub known: Vec<String>,
 }
 
 impl UnknownType {
     /// Returns the error for a name that is none of these types.
     pub fn among<'a>(name: &str, types: impl IntoIterator<Item = &'a EventType>) -> Self {
-        let nearest = nearest(name, types.into_iter().map(Word::as_str)).map(str::to_owned);
-        Self { event_type: name.to_owned(), nearest }
+        let known: Vec<String> = types.into_iter().map(|known| known.as_str().to_owned()).collect();
+        let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
+        Self { event_type: name.to_owned(), nearest, known }
     }
+}
+
+/// The most types that a message names. More would hide the message.
+const NAMED: usize = 8;
+
+/// Says which type may be meant: the most similar one, or else those that there are.
+fn meant(nearest: Option<&str>, known: &[String]) -> String {
+    if let Some(name) = nearest {
+        return format!("is it `{name}`?");
+    }
+    let named: Vec<String> = known.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
+    let more = match known.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("it has {}{more}", named.join(", "))
 }
 
 /// Returns the most similar of these names, if one is similar enough to be the one that was meant.
@@ -251,6 +270,19 @@ mod tests {
     #[case(&"a".repeat(65), false)]
     fn a_type_is_one_word(#[case] text: &str, #[case] valid: bool) {
         assert_eq!(text.parse::<EventType>().is_ok(), valid);
+    }
+
+    #[rstest]
+    #[case("mial", 1, "is it `mail`?")]
+    #[case("x", 1, "it has `mail`")]
+    #[case("x", 9, "it has `mail`, `q1`, `q2`, `q3`, `q4`, `q5`, `q6`, `q7` and 1 more")]
+    fn an_unknown_type_names_those_that_may_be_meant(#[case] name: &str, #[case] count: usize, #[case] told: &str) {
+        let types: Vec<EventType> = std::iter::once("mail".to_owned())
+            .chain((1..count).map(|number| format!("q{number}")))
+            .map(|name| name.parse().expect("a type"))
+            .collect();
+        let error = UnknownType::among(name, &types).to_string();
+        assert_eq!(error, format!("there is no type `{name}` in the file; {told}"));
     }
 
     #[rstest]

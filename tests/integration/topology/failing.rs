@@ -28,7 +28,7 @@ fn an_unreachable_broker_ends_with_exit_code_6() {
     for verb in [&["plan"][..], &["apply", "--auto-approve"]] {
         let ran = bench.expect(6, &[verb, &["--management-url", &management]].concat());
         assert!(ran.stderr.contains(NOWHERE) && ran.stderr.contains("unreachable"), "{ran:?}");
-        assert!(ran.stderr.contains("help: check --management-url"), "{ran:?}");
+        assert!(ran.stderr.contains("help: is the broker running? Check --management-url"), "{ran:?}");
     }
     let ran = bench.expect(6, &["apply", "--auto-approve", "--amqp-url", &format!("{amqp}?x={PASSWORD}")]);
     assert!(ran.stderr.contains("virtual host `x`"), "{ran:?}");

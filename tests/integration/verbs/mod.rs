@@ -4,5 +4,6 @@ mod answered;
 mod drawn;
 mod exported;
 mod printed;
+mod published;
 mod started;
 mod unwritten;

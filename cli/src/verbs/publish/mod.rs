@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use hatchery::{NewEvent, internals::bounded_file, parse_duration, parse_time};
+use hatchery::{NewEvent, Topology, internals::bounded_file, parse_duration, parse_time};
 use jiff::Timestamp;
 
 use self::answer::Published;
@@ -99,6 +99,12 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         hatchery.close().await;
         return exit;
     }
+    if args.reference.is_none()
+        && let Some(name) = &args.event_type
+        && coalesces(&topology, name)
+    {
+        output.warn(&format!("`{name}` coalesces by reference: without --reference this event competes with no other"));
+    }
     let event = event(args, topology.max_payload, output)?;
     let builder = connect::builder(common, topology, "topology publish")?.version_wait(VERSION_WAIT);
     let hatchery = builder.connect().await.map_err(connect::usage)?;
@@ -115,6 +121,10 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     };
     told.map_err(Ended::untold)?;
     Ok(Exit::Done)
+}
+
+fn coalesces(topology: &Topology, event_type: &str) -> bool {
+    topology.types.get(event_type).is_some_and(|spec| spec.coalesce.any())
 }
 
 /// Returns the answer for an event: its id alone, for scripts.

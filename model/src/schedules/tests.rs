@@ -7,6 +7,7 @@ use super::{
 
 /// Two definitions with a fault have millions of states. `scripts/soak model` explores them.
 #[test]
+#[ignore = "explores for half a minute; scripts/test --all runs it"]
 fn schedules_keep_one_chain_whatever_fails() {
     for scenario in SCENARIOS {
         let faults = u8::from(scenario.files[0] == scenario.files[1]);
@@ -39,6 +40,7 @@ fn is_caught(name: &str, protocol: Protocol, kinds: &'static [Fault]) -> bool {
 }
 
 #[test]
+#[ignore = "explores for half a minute; scripts/test --all runs it"]
 fn each_mutant_of_the_schedules_is_caught() {
     use Fault::{Crash, Flush, Purge};
     let mutants: [(&str, Protocol, &str, &'static [Fault]); 4] = [

@@ -81,6 +81,14 @@ async fn a_missing_queue_hides_no_letters_of_the_others() {
     // Nothing was looked at, so nothing is said of letters.
     let ended = place.letters(1, &["list", "--type", "plain"]).await;
     assert!(ended.stdout.is_empty() && ended.stderr.contains("dead-letter.plain"), "{ended:?}");
+
+    // The letters of `mail` are replayed, and then all is done but what is missing.
+    let ended = place.letters(5, &["replay", "--yes"]).await;
+    assert!(ended.stdout.contains("Replayed: 1 letter."), "{ended:?}");
+    assert!(ended.stderr.contains("dead-letter.import") && ended.stderr.contains("dead-letter.plain"), "{ended:?}");
+    amqp.expect_empty(&[declared.dead_letters("mail")]).await;
+    let ended = place.letters(1, &["replay", "--yes"]).await;
+    assert!(!ended.stdout.contains("Replayed") && ended.stderr.contains("dead-letter.plain"), "{ended:?}");
 }
 
 #[tokio::test]

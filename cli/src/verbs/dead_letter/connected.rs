@@ -74,12 +74,7 @@ pub(super) async fn read<'a>(
                 looked.unknown = looked.unknown.or(seen.unknown.take());
                 looked.queues.push((queue, seen));
             }
-            Err(error @ DeadLettersError::Broker(BrokerError::Missing { .. })) => {
-                if let Some(former) = looked.missing.replace(explained(error, queue)) {
-                    output.warn(&format!("{former:#}"));
-                }
-            }
-            Err(error) => return Err(explained(error, queue)),
+            Err(error) => keep_missing(&mut looked.missing, error, queue, output)?,
         }
     }
     match looked.missing {
@@ -88,8 +83,27 @@ pub(super) async fn read<'a>(
     }
 }
 
+/// Keeps the error of a missing queue for the end, after the letters of the other queues, and warns of the one that was kept
+/// before. Fails with any other error.
+pub(super) fn keep_missing(
+    missing: &mut Option<anyhow::Error>,
+    error: DeadLettersError,
+    queue: &LetterQueue,
+    output: Output,
+) -> anyhow::Result<()> {
+    let is_missing = matches!(error, DeadLettersError::Broker(BrokerError::Missing { .. }));
+    let error = explained(error, queue);
+    if !is_missing {
+        return Err(error);
+    }
+    if let Some(former) = missing.replace(error) {
+        output.warn(&format!("{former:#}"));
+    }
+    Ok(())
+}
+
 /// Explains the error of a look.
-pub(super) fn explained(error: DeadLettersError, queue: &LetterQueue) -> anyhow::Error {
+fn explained(error: DeadLettersError, queue: &LetterQueue) -> anyhow::Error {
     match error {
         DeadLettersError::Broker(BrokerError::Locked { .. }) => {
             let queue = &queue.name;

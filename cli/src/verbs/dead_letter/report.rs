@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    connected::{explained, patiently, read},
+    connected::{keep_missing, patiently, read},
     view::letters,
     which::Filters,
 };
@@ -138,7 +138,7 @@ pub(super) fn dry_run_text(groups: &[Group], tally: Tally, verb: Verb, of: &str,
     text
 }
 
-/// Acts on one queue after the other, and reports.
+/// Acts on one queue after the other, and reports. A missing queue keeps no letters of the others back.
 pub(super) async fn sweep(
     queues: &[LetterQueue],
     filters: &Filters,
@@ -148,7 +148,8 @@ pub(super) async fn sweep(
     act: impl AsyncFn(Sweep<'_>) -> Swept,
 ) -> anyhow::Result<Exit> {
     let stop = Stop::on_signals()?;
-    let (mut sum, mut by_queue, mut end) = (Tally::default(), BTreeMap::new(), Ok(false));
+    let (mut sum, mut by_queue) = (Tally::default(), BTreeMap::new());
+    let (mut end, mut missing) = (Ok(false), None);
     let bar = output.spinner();
     for queue in queues {
         let limit = bounds.limit.map(|limit| limit.saturating_sub(sum.done));
@@ -173,12 +174,15 @@ pub(super) async fn sweep(
         let Swept { tally, interrupted, error } = swept;
         add(&mut sum, tally);
         by_queue.insert(queue.name.clone(), Counts::done(tally));
-        end = error.map_or(Ok(interrupted), |error| Err(explained(error, queue)));
+        end = error.map_or(Ok(()), |error| keep_missing(&mut missing, error, queue, output)).map(|()| interrupted);
         if !matches!(end, Ok(false)) {
             break;
         }
     }
     bar.finish_and_clear();
+    if let (Ok(false), Some(error)) = (&end, missing) {
+        end = Err(error);
+    }
     let told = || tell(sum, by_queue, verb, filters.of(), output);
     match end {
         Ok(false) => {

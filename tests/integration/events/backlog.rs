@@ -37,7 +37,10 @@ async fn a_change_is_replaced_only_by_one_of_the_same_slot() {
         [(imports, &["now", "june, repeated", "july"][..]), (newest, &["now", "june, repeated"])]
     {
         worker.stop().await;
-        assert_eq!(runs.payloads(), expected);
+        // On a busy machine all dates have passed before the workers start, and their order is not promised.
+        let mut ran = runs.payloads();
+        ran.sort_unstable_by_key(|payload| expected.iter().position(|one| one == payload));
+        assert_eq!(ran, expected);
     }
 }
 

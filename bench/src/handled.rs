@@ -3,13 +3,13 @@
 use std::{
     ops::Range,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use hatchery::Event;
 use hatchery_soak::runs::Runs;
 use jiff::Timestamp;
@@ -26,6 +26,8 @@ pub(crate) struct Handled {
     runs: AtomicU32,
     strangers: AtomicU32,
     first: Notify,
+    /// When the last awaited event was handled.
+    all_at: OnceLock<Instant>,
     notes: Option<Runs>,
 }
 
@@ -39,6 +41,7 @@ impl Handled {
             runs: AtomicU32::default(),
             strangers: AtomicU32::default(),
             first: Notify::new(),
+            all_at: OnceLock::new(),
             notes: None,
         }
     }
@@ -88,7 +91,20 @@ impl Handled {
         let word = self.seen.get(place as usize / 64);
         let is_new = word.is_some_and(|word| word.fetch_or(bit, Relaxed) & bit == 0);
         let distinct = self.distinct.fetch_add(is_new.into(), Relaxed) + u32::from(is_new);
-        distinct as usize == self.awaited.len()
+        let all = distinct as usize == self.awaited.len();
+        if all {
+            self.all_at.get_or_init(Instant::now);
+        }
+        all
+    }
+
+    /// Returns when the last awaited event was handled. A worker ends later: it stays connected for a second, in which
+    /// RabbitMQ passes the acknowledgements on.
+    ///
+    /// # Errors
+    /// When an event is missing.
+    pub(crate) fn all_at(&self) -> anyhow::Result<Instant> {
+        self.all_at.get().copied().context("an event was not handled")
     }
 
     /// Waits for the first run. Only one task may wait.
@@ -149,7 +165,9 @@ mod tests {
         assert!(!handled.mark(Some(1)));
         assert!(handled.by(limit, async { Ok(()) }).await.is_err());
         assert!(handled.by(limit, std::future::pending::<anyhow::Result<()>>()).await.is_err());
+        assert!(handled.all_at().is_err());
         assert!(handled.mark(Some(0)));
+        assert!(handled.all_at().is_ok_and(|at| at <= Instant::now()));
         assert!(handled.by(limit, async { Ok(()) }).await.is_ok());
         assert!(!handled.mark(None) && !handled.mark(Some(2)));
         assert!(handled.by(limit, async { Ok(()) }).await.is_err());

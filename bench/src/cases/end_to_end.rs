@@ -1,6 +1,9 @@
 //! Publishes and works at the same time.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     handled::Handled, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type,
@@ -10,7 +13,8 @@ pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, si
     match side {
         Side::Ours => {
             let (publishing, working) = (around.hatchery().await?, around.hatchery().await?);
-            let measuring = around.meter.begin()?;
+            let mut measuring = around.meter.begin()?;
+            let handled = Handled::all(load.events);
             let publish = tokio::spawn({
                 let load = load.clone();
                 async move {
@@ -19,8 +23,9 @@ pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, si
                     anyhow::Ok(())
                 }
             });
-            ours::work(&working, event_type, load, Handled::all(load.events)).await?;
+            ours::work(&working, event_type, load, Arc::clone(&handled)).await?;
             publish.await??;
+            measuring.stop_clock_at(handled.all_at()?);
             let measured = measuring.end(load.events)?;
             working.close().await;
             Ok(measured)
@@ -32,7 +37,8 @@ pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, si
 /// Publishes with bare lapin, and consumes all events at the same time. Returns also how long publishing took.
 pub(super) async fn bare(around: &Surroundings, event_type: Type, load: &Load) -> anyhow::Result<(Measured, Duration)> {
     let (publishing, working) = (around.bare().await?, around.bare().await?);
-    let measuring = around.meter.begin()?;
+    let mut measuring = around.meter.begin()?;
+    let handled = Handled::all(load.events);
     let publish = tokio::spawn({
         let load = load.clone();
         async move {
@@ -43,8 +49,9 @@ pub(super) async fn bare(around: &Surroundings, event_type: Type, load: &Load) -
             anyhow::Ok(took)
         }
     });
-    working.consume(&event_type.queue(), load, &Handled::all(load.events)).await?;
+    working.consume(&event_type.queue(), load, &handled).await?;
     let took = publish.await??;
+    measuring.stop_clock_at(handled.all_at()?);
     let measured = measuring.end(load.events)?;
     working.close().await?;
     Ok((measured, took))

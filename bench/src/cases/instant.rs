@@ -42,9 +42,10 @@ pub(super) async fn run(around: &Surroundings, timer: Timer, load: &Load, side: 
     let last_due = Instant::now() + wait;
     publishing.close().await;
 
-    let mut consumer = Consumer::start(around, TYPE, load, side, &Handled::all(load.events)).await?;
+    let handled = Handled::all(load.events);
+    let mut consumer = Consumer::start(around, TYPE, load, side, &handled).await?;
     ahead(first_due)?;
-    let measuring = match timer {
+    let mut measuring = match timer {
         Timer::Hatchery => {
             let paused = around.pause_broker(last_due).await?;
             let measuring = around.meter.begin()?;
@@ -57,6 +58,7 @@ pub(super) async fn run(around: &Surroundings, timer: Timer, load: &Load, side: 
         }
     };
     consumer.done().await?;
+    measuring.stop_clock_at(handled.all_at()?);
     let measured = measuring.end(load.events)?;
     consumer.close().await?;
     Ok(measured)

@@ -1,5 +1,7 @@
 //! Works on events that wait in the processing queue, with a handler that does nothing.
 
+use std::sync::Arc;
+
 use crate::{
     handled::Handled, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type,
 };
@@ -14,10 +16,12 @@ pub(super) async fn run(
     let hatchery = around.hatchery().await?;
     // Both sides get hatchery's events, with all their headers.
     ours::publish_now(&hatchery, event_type, load).await?;
+    let handled = Handled::all(load.events);
     match side {
         Side::Ours => {
-            let measuring = around.meter.begin()?;
-            ours::work_by(hatchery.worker().inline(inline), event_type, load, Handled::all(load.events)).await?;
+            let mut measuring = around.meter.begin()?;
+            ours::work_by(hatchery.worker().inline(inline), event_type, load, Arc::clone(&handled)).await?;
+            measuring.stop_clock_at(handled.all_at()?);
             let measured = measuring.end(load.events)?;
             hatchery.close().await;
             Ok(measured)
@@ -25,8 +29,9 @@ pub(super) async fn run(
         Side::Bare => {
             hatchery.close().await;
             let bare = around.bare().await?;
-            let measuring = around.meter.begin()?;
-            bare.consume(&event_type.queue(), load, &Handled::all(load.events)).await?;
+            let mut measuring = around.meter.begin()?;
+            bare.consume(&event_type.queue(), load, &handled).await?;
+            measuring.stop_clock_at(handled.all_at()?);
             let measured = measuring.end(load.events)?;
             bare.close().await?;
             Ok(measured)

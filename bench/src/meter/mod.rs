@@ -159,7 +159,12 @@ impl Measuring<'_> {
 
     /// Stops the clock. The CPU time counts until [`end`](Self::end), because some work follows the last event.
     pub(crate) fn stop_clock(&mut self) {
-        self.took = Some(self.started.elapsed());
+        self.stop_clock_at(Instant::now());
+    }
+
+    /// Stops the clock at a moment that has passed.
+    pub(crate) fn stop_clock_at(&mut self, at: Instant) {
+        self.took = Some(at.saturating_duration_since(self.started));
     }
 
     pub(crate) fn end(self, events: u32) -> anyhow::Result<Measured> {

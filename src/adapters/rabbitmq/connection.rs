@@ -181,7 +181,9 @@ impl AmqpUrl {
                     }
                     AMQPErrorKind::Soft(_) => BrokerError::Rejected { what: object.to_owned(), reason },
                     // A hard error closes the connection, and fails the calls of others on it that did nothing wrong.
-                    AMQPErrorKind::Hard(_) => BrokerError::Unreachable { url, reason },
+                    AMQPErrorKind::Hard(_) => {
+                        BrokerError::Unreachable { url, reason: format!("it closed the connection: {reason}") }
+                    }
                 }
             }
             _ => BrokerError::Unreachable { url, reason: reason(error) },

@@ -180,8 +180,11 @@ pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) -> String {
         declarer.release().await;
         match carried_out {
             Ok(()) => Some(observed.version.unwrap()),
-            // A broker that creates many queues at once may fail to elect a leader in time (`cluster_not_formed`).
-            Err(error) if error.to_string().contains("cluster_not_formed") => None,
+            // A busy cluster may not start the replicas of a queue in time, or not elect a leader among them.
+            Err(error) if error.to_string().contains("INTERNAL_ERROR") => {
+                eprintln!("{error}; once more");
+                None
+            }
             Err(error) => panic!("{error}"),
         }
     };

@@ -32,7 +32,7 @@ async fn publishing_to_a_blocked_broker_waits_in_bounded_memory_and_consuming_go
     for n in 0..100 {
         publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
     }
-    broker.block();
+    broker.block().await;
     // Half a gigabyte if each publish copied the payload.
     let (payload, before) = (Bytes::from(vec![b'x'; 256 * 1024]), resident());
     let publishing: Vec<_> = (0..PUBLISHES)
@@ -50,7 +50,7 @@ async fn publishing_to_a_blocked_broker_waits_in_bounded_memory_and_consuming_go
     for publish in &publishing {
         publish.abort();
     }
-    broker.unblock();
+    broker.unblock().await;
     // A new publish does not wait behind the aborted ones.
     publish(&hatchery, NewEvent::new("mail", "after")).await;
 }
@@ -67,13 +67,13 @@ async fn a_worker_logs_once_that_the_broker_is_blocked_and_stops_within_its_limi
     }
     let place = Place::new(&declared);
     let script = place.write("handler.sh", "echo $(cat) $EVENT_ATTEMPTS >> runs; [ $EVENT_ATTEMPTS = 1 ]");
-    broker.block();
+    broker.block().await;
     let worker = Process::spawn(place.worker("mail", &script));
     let said = |what: &str| place.lines("log").iter().filter(|line| line.contains(what)).count();
     let blocked = "the broker takes no messages for now";
     eventually("the worker logs that the broker is blocked", async || (said(blocked) > 0).then_some(())).await;
     eventually("all events have run", async || (place.lines("runs").len() >= 5).then_some(())).await;
-    broker.unblock();
+    broker.unblock().await;
     eventually("the worker logs that the broker is unblocked", async || {
         (said("the broker takes messages again") > 0).then_some(())
     })
@@ -88,7 +88,7 @@ async fn a_worker_logs_once_that_the_broker_is_blocked_and_stops_within_its_limi
     );
 
     publish(&hatchery, NewEvent::new("mail", "last")).await;
-    broker.block();
+    broker.block().await;
     let mut command = place.worker("mail", &script);
     command.args(["--drain-timeout", "1s"]);
     let worker = Process::spawn(command);
@@ -98,7 +98,7 @@ async fn a_worker_logs_once_that_the_broker_is_blocked_and_stops_within_its_limi
         .await
         .expect("the worker did not stop within its limit")
         .expect(0);
-    broker.unblock();
+    broker.unblock().await;
     // The event is still in the queue. The follow-up of its run may be there too.
     let worker = Process::spawn(place.worker("mail", &script));
     eventually("the retry of the last event has run", async || {
@@ -123,7 +123,7 @@ async fn failed_events_do_not_keep_others_from_running_while_the_broker_is_block
     for n in 0..EVENTS {
         publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
     }
-    broker.block();
+    broker.block().await;
     let worker = Working::start(&hatchery, "mail", |event| {
         let n: usize = String::from_utf8_lossy(&event.payload).parse().unwrap();
         match n % 20 {
@@ -134,7 +134,7 @@ async fn failed_events_do_not_keep_others_from_running_while_the_broker_is_block
     // All events run, ten times as many as may fail at a time if a failed one kept its place among the runs.
     worker.runs.reach(EVENTS).await;
     assert!(worker.runs.seen().iter().all(|run| run.event.attempts == 0), "a retry came through a blocked broker");
-    broker.unblock();
+    broker.unblock().await;
     worker.runs.reach(EVENTS + FAIL).await;
     declared.amqp().await.expect_empty(&declared.queues()).await;
     let summary = worker.stop().await;

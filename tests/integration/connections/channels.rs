@@ -29,8 +29,8 @@ use crate::support::{
 #[ignore = "waits for the consumer timeout of a RabbitMQ of its own; scripts/test --all runs it"]
 async fn a_worker_that_exceeds_the_brokers_consumer_timeout_goes_on() {
     let mut broker = private::broker().await;
-    broker.ctl("eval application:set_env(rabbit,channel_tick_interval,300).");
-    broker.ctl("eval application:set_env(rabbit,consumer_timeout,1000).");
+    broker.ctl("eval application:set_env(rabbit,channel_tick_interval,300).").await;
+    broker.ctl("eval application:set_env(rabbit,consumer_timeout,1000).").await;
     let declared = Declared::on(broker.host(), "types: { mail: {} }", redis::url()).await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "slow")).await;
@@ -44,7 +44,7 @@ async fn a_worker_that_exceeds_the_brokers_consumer_timeout_goes_on() {
     publish(&hatchery, NewEvent::new("mail", "next")).await;
     worker.runs.reach(2).await;
     amqp.expect_empty(&declared.queues()).await;
-    broker.ctl("eval application:set_env(rabbit,consumer_timeout,1800000).");
+    broker.ctl("eval application:set_env(rabbit,consumer_timeout,1800000).").await;
     assert_eq!(worker.runs.payloads(), ["slow", "next"]);
     assert_eq!(worker.stop().await.done, 2);
 }

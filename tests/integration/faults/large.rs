@@ -43,7 +43,7 @@ async fn an_event_too_large_to_copy_is_one_dead_letter_wherever_its_worker_is_ki
     for (_, name, _) in &cases {
         publish(&hatchery, NewEvent::new(name.clone(), vec![b'x'; 2_000]).reference("1234")).await;
     }
-    broker.limit(1_000);
+    broker.limit(1_000).await;
     let amqp = declared.amqp().await;
     join_all(cases.iter().map(async |(point, name, allowed)| {
         let place = Place::new(&declared);
@@ -64,6 +64,6 @@ async fn an_event_too_large_to_copy_is_one_dead_letter_wherever_its_worker_is_ki
         assert!(allowed.contains(&place.lines("runs").len()), "{name}: {:?}", place.lines("runs"));
     }))
     .await;
-    broker.limit(private::USUAL);
+    broker.limit(private::USUAL).await;
     assert!(amqp.filled(&declared.passages()).await.is_empty() && amqp.ready("t.unrouted").await == 0);
 }

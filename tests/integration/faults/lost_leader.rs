@@ -38,7 +38,7 @@ async fn a_publish_to_a_queue_that_has_just_lost_its_leader_is_confirmed() {
     let other = (0..TYPES).find(|n| !led.contains(n)).expect("one node leads all queues");
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new(format!("t{other}"), "{}")).await;
-    assert!(cluster.ask(&format!("kill rabbitmq{node}")));
+    assert!(cluster.ask(&format!("kill rabbitmq{node}")).await);
     // The publisher would leave a connection that confirms nothing for 10 s, so other publishes on it are confirmed.
     let confirming = async {
         loop {

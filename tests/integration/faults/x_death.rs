@@ -83,17 +83,17 @@ async fn the_documented_commands_revive_a_node_whose_timers_a_broken_x_death_sto
     }
     publish_timed("1").await;
     if is_told {
-        eventually("the supervisor is gone", async || node.ask(SUPERVISOR_IS_GONE).then_some(())).await;
+        eventually("the supervisor is gone", async || node.ask(SUPERVISOR_IS_GONE).await.then_some(())).await;
         publish_timed("2").await;
-        node.restart();
+        node.restart().await;
         eventually("the supervisor is gone again after the restart", async || {
-            node.ask(SUPERVISOR_IS_GONE).then_some(())
+            node.ask(SUPERVISOR_IS_GONE).await.then_some(())
         })
         .await;
     } else {
         publish_timed("2").await;
-        node.restart();
-        assert!(!node.ask(SUPERVISOR_IS_GONE));
+        node.restart().await;
+        assert!(!node.ask(SUPERVISOR_IS_GONE).await);
     }
     let commands = page();
     assert!(commands.len() >= 2, "{commands:?}");
@@ -108,14 +108,11 @@ async fn the_documented_commands_revive_a_node_whose_timers_a_broken_x_death_sto
         // workers off, which on a busy machine need longer than a round to come back.
         if rounds == 1 || is_told {
             for command in &commands {
-                node.ask(&format!("ctl {command}"));
+                node.ask(&format!("ctl {command}")).await;
             }
         }
-        let come = eventually("all events have run, or the supervisor is gone again", async || {
-            (both_have_run() || node.ask(SUPERVISOR_IS_GONE)).then_some(())
-        });
         // After a time-out the page is followed once more.
-        let _ = timeout(ROUND, come).await;
+        let _ = timeout(ROUND, eventually("all events have run", async || both_have_run().then_some(()))).await;
     }
     publish_timed("3").await;
     for (working, payloads) in [(&theirs, &["0", "1", "2", "3"][..]), (&ours, &["0", "1", "2", "3", "number", "count"])]
@@ -126,7 +123,7 @@ async fn the_documented_commands_revive_a_node_whose_timers_a_broken_x_death_sto
     }
     theirs.stop().await;
     ours.stop().await;
-    assert!(!node.ask(SUPERVISOR_IS_GONE));
+    assert!(!node.ask(SUPERVISOR_IS_GONE).await);
 
     let warning = "stops timers when a publisher sends a broken x-death header";
     assert_eq!(logs.with(&[warning]).len(), if is_told { 2 } else { 0 });

@@ -22,7 +22,7 @@ async fn an_event_too_large_to_be_copied_is_a_dead_letter_that_may_be_sent_again
         publish(&hatchery, NewEvent::new(event_type, vec![b'x'; 2_000]).reference("1234")).await;
     }
     hatchery.close().await;
-    broker.limit(1_000);
+    broker.limit(1_000).await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
     let mut letters = Vec::new();
@@ -40,7 +40,7 @@ async fn an_event_too_large_to_be_copied_is_a_dead_letter_that_may_be_sent_again
     let refused = hatchery.publisher().publish(NewEvent::new("mail", vec![b'x'; 1_001])).await.unwrap_err();
     assert!(matches!(refused, PublishError::Broker(BrokerError::TooLarge { size: 1_001, .. })), "{refused:?}");
     hatchery.close().await;
-    broker.limit(private::USUAL);
+    broker.limit(private::USUAL).await;
     let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);
     for (event_type, letter) in letters {
         amqp.publish("t.processor", letter.routing_key.as_str(), letter.properties.clone(), &letter.data).await;

@@ -132,7 +132,7 @@ async fn each_section_of_the_runbook_mends_what_it_is_about() {
     reader.writes("newer.yaml", &format!("{OF_THE_RUNBOOK}  receipt: {{}}\n"));
     reader.writes("send-mail", "#!/bin/sh\necho \"$EVENT_ID\" >> mailed\n");
     reader.runs("chmod +x send-mail && topology apply --auto-approve").await;
-    node.ctl("set_vm_memory_high_watermark 0.0000001");
+    node.ctl("set_vm_memory_high_watermark 0.0000001").await;
     reader.rules(&mut node);
     let page = read("docs/runbook.md");
     for section in page.split("\n## ").skip(1) {

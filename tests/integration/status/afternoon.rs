@@ -132,8 +132,8 @@ impl OnCall<'_> {
         self.place.run(&mut command).await.expect(0).stdout
     }
 
-    fn rabbitmqctl(&mut self, section: &str, command: &str, instead: &[(&str, &str)]) -> Vec<String> {
-        self.node.ctl(&by_the_book(section, command, instead).join(" "))
+    async fn rabbitmqctl(&mut self, section: &str, command: &str, instead: &[(&str, &str)]) -> Vec<String> {
+        self.node.ctl(&by_the_book(section, command, instead).join(" ")).await
     }
 
     /// Replays letters: first as a dry run, then in earnest. Both must tell this number.
@@ -249,7 +249,7 @@ async fn broken_afternoon(size: Size) {
     let mut on_call = OnCall { place: &place, node };
 
     let host = declared.host.name.as_str();
-    on_call.rabbitmqctl("Shadowed", "rabbitmqctl clear_policy -p / expire-all", &[("/", host)]);
+    on_call.rabbitmqctl("Shadowed", "rabbitmqctl clear_policy -p / expire-all", &[("/", host)]).await;
     on_call.expect_gone("shadowed").await;
 
     place.write("topology.yaml", &text);
@@ -271,11 +271,11 @@ async fn broken_afternoon(size: Size) {
     let waiting = usize::try_from(size.waiting).unwrap();
     eventually("all imports have run", async || (place.lines("imported").len() >= waiting).then_some(())).await;
 
-    let connections = on_call.rabbitmqctl("Not acknowledging", "rabbitmqctl list_connections name pid", &[]);
+    let connections = on_call.rabbitmqctl("Not acknowledging", "rabbitmqctl list_connections name pid", &[]).await;
     let name = finding(&found, "not-acknowledging")["connection"].as_str().unwrap();
     let pid = pid(&connections, name);
     let close = "rabbitmqctl close_connection '<hatchery@localhost.1795533311.433.4>' idle";
-    on_call.rabbitmqctl("Not acknowledging", close, &[("<hatchery@localhost.1795533311.433.4>", &pid)]);
+    on_call.rabbitmqctl("Not acknowledging", close, &[("<hatchery@localhost.1795533311.433.4>", &pid)]).await;
     reports.runs.reach(usize::try_from(HELD + DELAYED).unwrap()).await;
 
     is_down.store(false, Ordering::Relaxed);

@@ -10,14 +10,14 @@ async fn status_names_an_alarm_of_the_broker_for_as_long_as_it_lasts() {
     let declared = Declared::on(broker.host(), "types: { mail: {} }\n", redis::url()).await;
     declared.own_register().await;
     let place = Place::new(&declared);
-    broker.block();
+    broker.block().await;
     let answer = eventually("the alarm is named", async || {
         let (code, answer) = seen(&place).await;
         kinds(&answer).contains("broker-alarm").then_some((code, answer))
     });
     let (code, answer) = answer.await;
     assert_eq!((code, &finding(&answer, "broker-alarm")["alarms"][0]["resource"]), (Some(4), &"memory".into()));
-    broker.unblock();
+    broker.unblock().await;
     let is_over = async || (!kinds(&seen(&place).await.1).contains("broker-alarm")).then_some(());
     eventually("the alarm is over", is_over).await;
 }

@@ -4,16 +4,22 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::{Arc, Mutex},
 };
 
+use tokio::task::spawn_blocking;
 use url::Url;
 
 use super::{broker::VirtualHost, server::Server};
 
-/// A RabbitMQ that a script keeps running. It ends when its standard input ends, which happens when this process ends
-/// at the latest.
+/// A RabbitMQ that a script keeps running.
 pub(crate) struct Held {
     server: &'static Server,
+    script: Arc<Mutex<Script>>,
+}
+
+/// The script ends when its standard input ends, which happens when this process ends at the latest.
+struct Script {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     _hold: Child,
@@ -59,7 +65,7 @@ impl Held {
             panic!("the script started no RabbitMQ, see its output above")
         };
         let server = Box::leak(Box::new(Server { amqp, management, _hold: None }));
-        Self { server, input, output, _hold: hold }
+        Self { server, script: Arc::new(Mutex::new(Script { input, output, _hold: hold })) }
     }
 
     /// Returns the URL of the administrator. It leads to the default virtual host.
@@ -73,17 +79,30 @@ impl Held {
     }
 
     /// Sends a command to the script, and returns whether it succeeded.
-    pub(crate) fn ask(&mut self, what: &str) -> bool {
-        self.answer(what).is_some()
+    pub(crate) async fn ask(&mut self, what: &str) -> bool {
+        self.answer(what).await.is_some()
     }
 
     /// Runs `rabbitmqctl`, and returns the lines that it prints.
-    #[track_caller]
-    pub(crate) fn ctl(&mut self, arguments: &str) -> Vec<String> {
-        self.answer(&format!("ctl {arguments}")).unwrap_or_else(|| panic!("rabbitmqctl {arguments} failed"))
+    pub(crate) async fn ctl(&mut self, arguments: &str) -> Vec<String> {
+        let printed = self.answer(&format!("ctl {arguments}")).await;
+        printed.unwrap_or_else(|| panic!("rabbitmqctl {arguments} failed"))
     }
 
-    /// Sends a command to the script, and returns what it prints; `None` if the command failed.
+    /// Sends a command to the script, and returns what it prints; `None` if the command failed. The workers of the test
+    /// keep running meanwhile: on a busy machine a broker takes longer to restart than a heartbeat may be late.
+    async fn answer(&mut self, what: &str) -> Option<Vec<String>> {
+        let (script, what) = (Arc::clone(&self.script), what.to_owned());
+        spawn_blocking(move || script.lock().unwrap().answer(&what)).await.unwrap()
+    }
+
+    /// Shuts the broker down cleanly and starts it again, with the same ports and data.
+    pub(crate) async fn restart(&mut self) {
+        assert!(self.ask("stop rabbitmq").await && self.ask("start rabbitmq").await);
+    }
+}
+
+impl Script {
     fn answer(&mut self, what: &str) -> Option<Vec<String>> {
         writeln!(self.input, "{what}").unwrap();
         let (done, failed) = (format!("DONE {what}"), format!("FAILED {what}"));
@@ -95,12 +114,6 @@ impl Held {
             }
             printed.push(line);
         }
-    }
-
-    /// Shuts the broker down cleanly and starts it again, with the same ports and data.
-    #[track_caller]
-    pub(crate) fn restart(&mut self) {
-        assert!(self.ask("stop rabbitmq") && self.ask("start rabbitmq"));
     }
 }
 

@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
                         (self.own(&command), prints.iter().map(|line| self.own(line)).collect::<Vec<_>>());
                     match (command.strip_prefix("rabbitmqctl "), &mut self.node) {
                         (Some(arguments), Some(node)) => {
-                            let printed = node.ctl(&shlex::split(arguments).unwrap().join(" ")).join("\n");
+                            let printed = node.ctl(&shlex::split(arguments).unwrap().join(" ")).await.join("\n");
                             assert!(pattern(&prints).is_match(&printed).unwrap(), "`{command}` printed:\n{printed}");
                         }
                         _ => self.shell.does(&command, &prints).await,

@@ -39,8 +39,8 @@ pub(crate) async fn broker() -> MutexGuard<'static, Private> {
     let mut private = private.lock().await;
     // A test that failed has not reset its settings.
     if std::mem::take(&mut private.is_changed) {
-        private.limit(USUAL);
-        private.unblock();
+        private.limit(USUAL).await;
+        private.unblock().await;
         private.is_changed = false;
     }
     private
@@ -92,24 +92,24 @@ impl Private {
     }
 
     /// Runs `rabbitmqctl`.
-    pub(crate) fn ctl(&mut self, arguments: &str) {
-        self.held.ctl(arguments);
+    pub(crate) async fn ctl(&mut self, arguments: &str) {
+        self.held.ctl(arguments).await;
     }
 
     /// Sets the largest message that the broker takes, in bytes, for channels that are opened from now on.
-    pub(crate) fn limit(&mut self, bytes: usize) {
+    pub(crate) async fn limit(&mut self, bytes: usize) {
         self.is_changed = true;
-        self.ctl(&format!("eval application:set_env(rabbit,max_message_size,{bytes})."));
-        self.ctl(&format!("eval persistent_term:put(max_message_size,{bytes})."));
+        self.ctl(&format!("eval application:set_env(rabbit,max_message_size,{bytes}).")).await;
+        self.ctl(&format!("eval persistent_term:put(max_message_size,{bytes}).")).await;
     }
 
     /// Blocks all publishers, as the broker does when it runs out of memory.
-    pub(crate) fn block(&mut self) {
+    pub(crate) async fn block(&mut self) {
         self.is_changed = true;
-        self.ctl("set_vm_memory_high_watermark 0.0000001");
+        self.ctl("set_vm_memory_high_watermark 0.0000001").await;
     }
 
-    pub(crate) fn unblock(&mut self) {
-        self.ctl("set_vm_memory_high_watermark 0.4");
+    pub(crate) async fn unblock(&mut self) {
+        self.ctl("set_vm_memory_high_watermark 0.4").await;
     }
 }

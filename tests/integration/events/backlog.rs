@@ -40,7 +40,7 @@ async fn a_change_is_replaced_only_by_one_of_the_same_slot() {
         // On a busy machine all dates have passed before the workers start, and then the events run in any order. So it is
         // the date of each run that has to be right.
         let date = |id: &str| if id == "july" { Some(july) } else { (id != "now").then_some(june) };
-        let mut ran: Vec<_> = runs.seen().iter().map(|seen| (seen.event.id.to_string(), seen.event.nbf)).collect();
+        let mut ran: Vec<_> = runs.seen().iter().map(|seen| (seen.event.id.clone(), seen.event.nbf)).collect();
         ran.sort_unstable_by_key(|(id, _)| expected.iter().position(|one| one == id));
         assert_eq!(ran, expected.iter().map(|id| ((*id).to_owned(), date(id))).collect::<Vec<_>>());
     }

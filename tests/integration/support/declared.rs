@@ -181,10 +181,7 @@ pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) -> String {
         match carried_out {
             Ok(()) => Some(observed.version.unwrap()),
             // A busy cluster may not start the replicas of a queue in time, or not elect a leader among them.
-            Err(error) if error.to_string().contains("INTERNAL_ERROR") => {
-                eprintln!("{error}; once more");
-                None
-            }
+            Err(error) if error.to_string().contains("INTERNAL_ERROR") => None,
             Err(error) => panic!("{error}"),
         }
     };

@@ -183,7 +183,7 @@ async fn workers_that_stop_while_they_consume_anew_leave_no_consumer_behind() {
 
 #[tokio::test]
 async fn a_redelivered_event_that_is_done_is_dropped_and_blocks_nothing() {
-    let declared = blocking("", "coalesce: latest, retry: { delays: [300ms] }").await;
+    let declared = blocking("", "coalesce: latest, retry: { delays: [2s] }").await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
     publish(&hatchery, NewEvent::new("mail", "old").reference("1234").id("one")).await;

@@ -13,9 +13,9 @@ use tower_service::Service;
 
 use super::readiness::Readiness;
 use crate::{
-    domain::{kind::EventKind, safety::Unsafe, spec::Topology, words::UnknownType},
+    domain::{kind::EventKind, spec::Topology},
     handler::{Closure, Handler, IntoOutcome, Json, Layered, Outcome, Run},
-    ports::{Broker, BrokerError, Clock, Register, RegisterError},
+    ports::{Broker, Clock, Register},
     publish::publisher::Publisher,
     trace::{TraceContext, Traces},
 };
@@ -75,6 +75,11 @@ use crate::{
 /// ```
 pub struct Worker<S = ()> {
     pub(super) state: S,
+    pub(super) setup: Setup,
+}
+
+/// A worker's configuration without the state of its handler functions, which have it already.
+pub(super) struct Setup {
     pub(super) topology: Arc<Topology>,
     pub(super) broker: Arc<dyn Broker>,
     pub(super) register: Arc<dyn Register>,
@@ -91,72 +96,11 @@ pub struct Worker<S = ()> {
     pub(super) traces: Traces,
 }
 
-/// Why a worker ended before it was asked to.
-///
-/// ```no_run
-/// # async fn example(worker: hatchery::Worker) -> std::process::ExitCode {
-/// use std::process::ExitCode;
-/// use hatchery::{BrokerError, CancellationToken, WorkError};
-///
-/// match worker.run(CancellationToken::new()).await {
-///     Ok(_) => ExitCode::SUCCESS,
-///     // Somebody has to look at the file, or at the program.
-///     Err(error @ (WorkError::UnknownType(_) | WorkError::NoHandler)) => panic!("{error}"),
-///     // billing.processor.mail does not exist on the broker; run `topology apply`
-///     Err(error) => {
-///         eprintln!("{error}");
-///         ExitCode::FAILURE
-///     }
-/// }
-/// # }
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WorkError {
-    /// A handler's type is not in the file. Nothing was started.
-    #[error(transparent)]
-    UnknownType(#[from] UnknownType),
-    /// The worker has no handler and no source.
-    #[error("the worker has no handler")]
-    NoHandler,
-    /// The file has no such source. Nothing was started.
-    #[error(
-        "there is no source `{name}` in the file{}",
-        .nearest.as_ref().map(|name| format!("; is it `{name}`?")).unwrap_or_default()
-    )]
-    UnknownSource {
-        /// The name that is not in the file.
-        name: String,
-        /// The most similar source of the file, if one is similar enough.
-        nearest: Option<String>,
-    },
-    /// The queue of a source does not exist. It belongs to somebody else, so that `topology apply` does not declare it.
-    #[error(
-        "there is no queue {queue} on the broker, from which the source {name} takes messages; whoever owns the queue has to declare it"
-    )]
-    MissingQueue {
-        /// The name of the source.
-        name: String,
-        /// The name of the queue.
-        queue: String,
-    },
-    /// The topology is invalid: its objects could lose an event.
-    #[error(transparent)]
-    Topology(#[from] Unsafe),
-    /// At the start: the broker cannot be reached, refuses the connection, or lacks an object. Later: the broker refuses to let
-    /// this user consume, or the program has closed the connection.
-    #[error(transparent)]
-    Broker(#[from] BrokerError),
-    /// The register is in use by another broker ([`RegisterError::InUse`]). Events that had not started were returned to their
-    /// queues.
-    #[error(transparent)]
-    Register(RegisterError),
-}
-
 impl<S> fmt::Debug for Worker<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let types: Vec<&String> = self.handlers.keys().collect();
-        f.debug_struct("Worker").field("topology", &self.topology.name).field("types", &types).finish_non_exhaustive()
+        let Setup { topology, handlers, .. } = &self.setup;
+        let types: Vec<&String> = handlers.keys().collect();
+        f.debug_struct("Worker").field("topology", &topology.name).field("types", &types).finish_non_exhaustive()
     }
 }
 
@@ -170,8 +114,7 @@ impl Worker {
         register: Arc<dyn Register>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self {
-            state: (),
+        let setup = Setup {
             topology,
             broker,
             register,
@@ -185,7 +128,8 @@ impl Worker {
             inline: false,
             readiness: Readiness::default(),
             traces: None,
-        }
+        };
+        Self { state: (), setup }
     }
 
     /// Handles a type with an async function or closure. [`IntoOutcome`] lists the return types, and what an error means.
@@ -296,47 +240,11 @@ impl Worker {
     /// ```
     #[must_use]
     pub fn state<S: Send + Sync + 'static>(self, state: Arc<S>) -> Worker<Arc<S>> {
-        self.with_state(state)
+        Worker { state, setup: self.setup }
     }
 }
 
 impl<S> Worker<S> {
-    /// Returns the worker with another state for later handlers.
-    pub(super) fn with_state<T>(self, state: T) -> Worker<T> {
-        let Self {
-            topology,
-            broker,
-            register,
-            clock,
-            handlers,
-            sources,
-            publisher,
-            concurrency,
-            drain_timeout,
-            stop_when_empty,
-            inline,
-            readiness,
-            traces,
-            ..
-        } = self;
-        Worker {
-            state,
-            topology,
-            broker,
-            register,
-            clock,
-            handlers,
-            sources,
-            publisher,
-            concurrency,
-            drain_timeout,
-            stop_when_empty,
-            inline,
-            readiness,
-            traces,
-        }
-    }
-
     /// Handles a type with a `tower` service and its layers. Each run calls a clone of the service. An error of the service or
     /// of a layer is a failure.
     ///
@@ -409,7 +317,7 @@ impl<S> Worker<S> {
     /// ```
     #[must_use]
     pub fn handler(mut self, event_type: &str, handler: Arc<dyn Handler>) -> Self {
-        self.handlers.insert(event_type.to_owned(), handler);
+        self.setup.handlers.insert(event_type.to_owned(), handler);
         self
     }
 
@@ -429,20 +337,21 @@ impl<S> Worker<S> {
     /// ```
     #[must_use]
     pub fn source(mut self, name: &str) -> Self {
-        self.sources.insert(name.to_owned());
+        self.setup.sources.insert(name.to_owned());
         self
     }
 
     /// Sets the publisher of the sources.
     #[must_use]
-    pub(crate) fn publishing(self, publisher: Publisher) -> Self {
-        Self { publisher: Some(publisher), ..self }
+    pub(crate) fn publishing(mut self, publisher: Publisher) -> Self {
+        self.setup.publisher = Some(publisher);
+        self
     }
 
     /// Wraps every handler.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn wrap_handlers(mut self, wrap: impl Fn(Arc<dyn Handler>) -> Arc<dyn Handler>) -> Self {
-        self.handlers.values_mut().for_each(|handler| *handler = wrap(Arc::clone(handler)));
+        self.setup.handlers.values_mut().for_each(|handler| *handler = wrap(Arc::clone(handler)));
         self
     }
 
@@ -457,8 +366,9 @@ impl<S> Worker<S> {
     /// # }
     /// ```
     #[must_use]
-    pub fn concurrency(self, concurrency: u16) -> Self {
-        Self { concurrency: Some(concurrency.max(1)), ..self }
+    pub fn concurrency(mut self, concurrency: u16) -> Self {
+        self.setup.concurrency = Some(concurrency.max(1));
+        self
     }
 
     /// Sets how long a stopping worker waits for running handlers, instead of the file's `drain-timeout` (25 s by default; the
@@ -476,8 +386,9 @@ impl<S> Worker<S> {
     /// # }
     /// ```
     #[must_use]
-    pub fn drain_timeout(self, limit: Duration) -> Self {
-        Self { drain_timeout: Some(limit), ..self }
+    pub fn drain_timeout(mut self, limit: Duration) -> Self {
+        self.setup.drain_timeout = Some(limit);
+        self
     }
 
     /// Ends the worker once the queues of its sources and the processing and aside queues of its types are empty and all its deliveries are settled. Events
@@ -494,14 +405,16 @@ impl<S> Worker<S> {
     /// # }
     /// ```
     #[must_use]
-    pub fn stop_when_empty(self, yes: bool) -> Self {
-        Self { stop_when_empty: yes, ..self }
+    pub fn stop_when_empty(mut self, yes: bool) -> Self {
+        self.setup.stop_when_empty = yes;
+        self
     }
 
     /// Continues the trace of each event in the spans of its runs.
     #[must_use]
-    pub fn trace_context(self, traces: impl TraceContext) -> Self {
-        Self { traces: Some(Arc::new(traces)), ..self }
+    pub fn trace_context(mut self, traces: impl TraceContext) -> Self {
+        self.setup.traces = Some(Arc::new(traces));
+        self
     }
 
     /// Returns what a readiness probe asks: whether the worker consumes. It stays valid while the worker runs.
@@ -518,7 +431,7 @@ impl<S> Worker<S> {
     /// ```
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        self.readiness.clone()
+        self.setup.readiness.clone()
     }
 
     /// Begins each run in the task that takes the deliveries of its type, and gives it a task of its own only if it awaits
@@ -544,7 +457,8 @@ impl<S> Worker<S> {
     /// # }
     /// ```
     #[must_use]
-    pub fn inline(self, yes: bool) -> Self {
-        Self { inline: yes, ..self }
+    pub fn inline(mut self, yes: bool) -> Self {
+        self.setup.inline = yes;
+        self
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{builder::WorkError, counters::Totals, isolation::Isolation, leases::Leases, readiness::Readiness};
+use super::{counters::Totals, error::WorkError, isolation::Isolation, leases::Leases, readiness::Readiness};
 use crate::{
     domain::spec::Topology,
     outage::{BrokerOutage, ConsumerOutage, Health, RegisterHealth, Side},

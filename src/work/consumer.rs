@@ -6,7 +6,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, Retryable as _};
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{builder::WorkError, lane::Lane, readiness::Consuming};
+use super::{error::WorkError, lane::Lane, readiness::Consuming};
 use crate::{
     domain::ttl::roughly,
     outage::backoff,

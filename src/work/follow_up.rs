@@ -15,7 +15,7 @@ use fail::fail_point;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{builder::WorkError, counters::Counters, lane::Lane, stage::Disposition};
+use super::{counters::Counters, error::WorkError, lane::Lane, stage::Disposition};
 use crate::{
     domain::{
         compile::BUSY,

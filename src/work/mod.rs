@@ -1,6 +1,6 @@
 //! The worker's half of the event's way.
 //!
-//! - [`builder`], `run`: the public [`Worker`]: its handlers, its start and its end.
+//! - [`builder`], `run`, `error`: the public [`Worker`]: its handlers, its start, its end, and why it ends early.
 //! - `event_loop`: one task for a type, which is the worker in one page; `lane` has the type's settings and handler, `stage` the
 //!   types of a delivery on its way.
 //! - `consumer`, `open`, `claim`, `execute`, `follow_up`, `settle`: the steps, in the order of the way.
@@ -18,6 +18,7 @@ mod claim;
 mod common;
 mod consumer;
 mod counters;
+mod error;
 mod event_loop;
 mod execute;
 mod follow_up;
@@ -42,8 +43,4 @@ mod stateful;
 #[cfg(test)]
 mod tests;
 
-pub use self::{
-    builder::{WorkError, Worker},
-    counters::Summary,
-    readiness::Readiness,
-};
+pub use self::{builder::Worker, counters::Summary, error::WorkError, readiness::Readiness};

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    builder::WorkError,
     common::Common,
+    error::WorkError,
     event_loop,
     isolation::{Permit, for_a_while},
     lane::Lane,

@@ -15,9 +15,10 @@ use tokio_util::{
 };
 
 use super::{
-    builder::{WorkError, Worker},
+    builder::{Setup, Worker},
     common::{Common, LAST_WORDS},
     counters::{Counters, SourceCounters, Summary},
+    error::WorkError,
     event_loop, healing,
     isolation::Isolation,
     lane::Lane,
@@ -98,11 +99,11 @@ impl<S> Worker<S> {
     /// # }
     /// ```
     pub async fn run(self, stop: CancellationToken) -> Result<Summary, WorkError> {
-        self.with_state(()).work(stop).await
+        self.setup.work(stop).await
     }
 }
 
-impl Worker {
+impl Setup {
     async fn work(self, stop: CancellationToken) -> Result<Summary, WorkError> {
         let (lanes_of, sources) = (self.lanes()?, self.sources()?);
         meter::describe();

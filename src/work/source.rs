@@ -15,7 +15,7 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 
 use self::shared::Failed;
 pub(super) use self::shared::Source;
-use super::builder::WorkError;
+use super::error::WorkError;
 use crate::{
     domain::ttl::roughly,
     outage::backoff,

@@ -161,6 +161,8 @@ pub(super) fn unlisted(topology: &Topology, lines: &[TypeLine], seen: &Observati
         messages: seen.held([names.unrouted().as_str()]).unwrap_or_default(),
         place: names.unrouted(),
     }];
+    // The events of all types that the register has and that are in none of their type's queues.
+    let mut elsewhere = 0;
     for line in lines {
         let is_registered = topology.types.get(line.name.as_str()).is_some_and(|spec| spec.register);
         if is_registered && line.registered.is_none() {
@@ -169,13 +171,14 @@ pub(super) fn unlisted(topology: &Topology, lines: &[TypeLine], seen: &Observati
         }
         let there = [line.due, line.retrying, line.dead].into_iter().flatten().sum::<u64>();
         let known = line.registered.unwrap_or_default();
+        elsewhere += known.saturating_sub(there).max(line.delayed.unwrap_or_default());
         places.push(Unlisted { place: line.name.clone(), messages: there.saturating_sub(known) });
     }
     if matches!(seen.redis, Redis::There(_) | Redis::Unused) {
-        // Timers belong to no type. What they hold beyond the events that the register has delayed is unknown to it.
-        let delayed: u64 = lines.iter().filter_map(|line| line.delayed).sum();
+        // Timers belong to no type. They hold what is delayed, and what is due while its reference is busy or its handler
+        // unavailable.
         let (timers, held) = timers(&names, seen);
-        places.push(Unlisted { place: timers, messages: held.saturating_sub(delayed) });
+        places.push(Unlisted { place: timers, messages: held.saturating_sub(elsewhere) });
     }
     places.retain(|place| place.messages > 0);
     places

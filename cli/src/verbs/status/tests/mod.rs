@@ -3,11 +3,12 @@
 mod finding;
 mod screens;
 mod shown;
+mod types;
 
 use std::collections::BTreeMap;
 
 use hatchery::{
-    Topology,
+    EventType, Topology,
     internals::{
         compile::{Argument, Desired, Target, compile},
         register::index::TypeCounts,
@@ -134,6 +135,11 @@ impl World {
             definition: BTreeMap::from([(key.to_owned(), 60_000.into())]),
         });
     }
+}
+
+/// Returns the type that most of these tests are about.
+pub(super) fn mail() -> EventType {
+    "mail".parse().expect("a word")
 }
 
 /// Returns arguments as the broker shows them.

@@ -34,9 +34,9 @@ fn says(event: &Value, part: &str) -> bool {
     event["where"].as_str().unwrap().contains(part)
 }
 
-/// Whether no queue is said to have the event.
-fn is_nowhere(event: &Value) -> bool {
-    event["queues"] == json!([])
+/// Whether no queue can have the event. At first the management API may still count a message that has just been taken.
+fn is_removed(event: &Value) -> bool {
+    event["queues"] == json!([]) && says(event, "somebody removed its message")
 }
 
 #[tokio::test]
@@ -67,13 +67,12 @@ async fn show_says_that_a_message_was_removed_and_run_now_brings_it_back_once() 
     let removed = amqp.take(&declared.processing("mail")).await;
     amqp.take(&declared.processing("import")).await;
 
-    let event = shown(&place, "not-kept", is_nowhere).await;
+    let event = shown(&place, "not-kept", is_removed).await;
     assert!(says(&event, "t.processor.import (0 ready, 0 unacknowledged)"), "{event}");
     assert!(says(&event, "its payload is not kept"), "{event}");
     assert_eq!(event["commands"], json!([]));
 
-    let event = shown(&place, "kept", is_nowhere).await;
-    assert!(says(&event, "somebody removed its message"), "{event}");
+    let event = shown(&place, "kept", is_removed).await;
     assert_eq!(event["commands"], json!(["topology events run-now --type mail --id kept"]));
     place.events(0, &["run-now", "--type", "mail", "--id", "kept"]).await;
     let event = shown(&place, "kept", |event| says(event, "t.processor.mail (1 ready")).await;
@@ -104,8 +103,8 @@ async fn show_says_that_a_dead_letter_was_removed() {
     assert_eq!(event["commands"], json!(["topology dead-letter show --type mail hopeless"]));
 
     amqp.take(&declared.dead_letters("mail")).await;
-    let event = shown(&place, "hopeless", is_nowhere).await;
-    assert!(says(&event, "somebody removed its message") && !says(&event, "for people"), "{event}");
+    let event = shown(&place, "hopeless", is_removed).await;
+    assert!(!says(&event, "for people"), "{event}");
     assert_eq!(event["state"], "dead-letter");
     assert_eq!(event["commands"], json!(["topology events run-now --type mail --id hopeless"]));
     let moved = hatchery.events().run_now(&EventSelector::id("mail", "hopeless")).await.unwrap();

@@ -90,7 +90,7 @@ async fn a_dead_letter_outcome_and_a_poison_message_block_nothing() {
 /// An event is given back after half of `ack-timeout`, which is 400 ms here.
 #[tokio::test]
 async fn an_event_that_waits_longer_than_the_ack_timeout_allows_is_given_back_in_order() {
-    let more = "handler-timeout: 100ms, drain-timeout: 100ms, retry: { delays: [1500ms] }, prefetch: 4";
+    let more = "handler-timeout: 100ms, drain-timeout: 100ms, retry: { delays: [3s] }, prefetch: 4";
     let declared = blocking("ack-timeout: 800ms\n", more).await;
     let hatchery = declared.connect().await;
     publish_all(&hatchery, &["a", "b", "c", "d", "e", "f"]).await;
@@ -99,10 +99,11 @@ async fn an_event_that_waits_longer_than_the_ack_timeout_allows_is_given_back_in
     let runs = worker.runs.reach(8).await;
     assert_eq!(worker.runs.payloads().concat(), "abbbcdef");
     let waited: Vec<i128> = runs.windows(2).map(|pair| pair[1].at.duration_since(pair[0].at).as_millis()).collect();
-    assert!(waited[1] >= 1_500 && waited[2] >= 1_500, "{waited:?}");
+    assert!(waited[1] >= 3_000 && waited[2] >= 3_000, "{waited:?}");
     assert_eq!(runs[3].event.attempts, 2);
     let summary = worker.stop().await;
-    // Each of the two waits gives the event and the three behind it back at least twice.
+    // Each of the two waits gives the event and the three behind it back at least twice. It has time for seven times, because a
+    // busy machine is slow to deliver them again.
     assert!(summary.given_back >= 4 * 4 && summary.delivered == 6 + summary.given_back, "{summary:?}");
     assert_eq!((summary.done, summary.retried), (6, 2));
 }

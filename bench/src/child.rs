@@ -1,5 +1,5 @@
-//! The process of the case `start`: a worker of one side that tells on its standard output when it has handled the first event
-//! and when it has handled all, and ends with its standard input.
+//! The process of the case `start`: a worker of one side that tells on its standard output when it has handled the first event,
+//! when it has handled all, and when it has ended. The process ends with its standard input.
 
 use std::{env, io::Write as _};
 
@@ -14,6 +14,8 @@ pub(crate) const TYPE: Type = Type::Each;
 pub(crate) const FIRST: &str = "first";
 /// All events were handled.
 pub(crate) const ALL: &str = "all";
+/// The worker has ended.
+pub(crate) const ENDED: &str = "ended";
 
 pub(crate) async fn run(args: &Args, side: Side) -> anyhow::Result<()> {
     let load = args.load(0);
@@ -37,8 +39,12 @@ pub(crate) async fn run(args: &Args, side: Side) -> anyhow::Result<()> {
         handled.first().await;
         say(FIRST)
     };
-    tokio::try_join!(working, first)?;
-    say(ALL)?;
+    let all = async {
+        handled.all_are().await;
+        say(ALL)
+    };
+    tokio::try_join!(working, first, all)?;
+    say(ENDED)?;
     tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
     Ok(())
 }

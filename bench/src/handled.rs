@@ -3,7 +3,7 @@
 use std::{
     ops::Range,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -14,7 +14,10 @@ use hatchery::Event;
 use hatchery_soak::runs::Runs;
 use jiff::Timestamp;
 use lapin::{message::Delivery, types::AMQPValue};
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    sync::{Notify, SetOnce},
+    time::timeout,
+};
 
 /// The events that one side has handled, by their numbers. An event's number is its id, or its reference if it has an id that
 /// the library made.
@@ -27,7 +30,7 @@ pub(crate) struct Handled {
     strangers: AtomicU32,
     first: Notify,
     /// When the last awaited event was handled.
-    all_at: OnceLock<Instant>,
+    all_at: SetOnce<Instant>,
     notes: Option<Runs>,
 }
 
@@ -41,7 +44,7 @@ impl Handled {
             runs: AtomicU32::default(),
             strangers: AtomicU32::default(),
             first: Notify::new(),
-            all_at: OnceLock::new(),
+            all_at: SetOnce::new(),
             notes: None,
         }
     }
@@ -93,7 +96,8 @@ impl Handled {
         let distinct = self.distinct.fetch_add(is_new.into(), Relaxed) + u32::from(is_new);
         let all = distinct as usize == self.awaited.len();
         if all {
-            self.all_at.get_or_init(Instant::now);
+            // An event that is handled again does not move it.
+            let _ = self.all_at.set(Instant::now());
         }
         all
     }
@@ -105,6 +109,11 @@ impl Handled {
     /// When an event is missing.
     pub(crate) fn all_at(&self) -> anyhow::Result<Instant> {
         self.all_at.get().copied().context("an event was not handled")
+    }
+
+    /// Waits until all awaited events are handled.
+    pub(crate) async fn all_are(&self) {
+        self.all_at.wait().await;
     }
 
     /// Waits for the first run. Only one task may wait.
@@ -167,7 +176,9 @@ mod tests {
         assert!(handled.by(limit, std::future::pending::<anyhow::Result<()>>()).await.is_err());
         assert!(handled.all_at().is_err());
         assert!(handled.mark(Some(0)));
-        assert!(handled.all_at().is_ok_and(|at| at <= Instant::now()));
+        let all_at = handled.all_at().unwrap();
+        assert!(handled.mark(Some(0)));
+        assert_eq!(handled.all_at().unwrap(), all_at, "an event that is handled again does not move it");
         assert!(handled.by(limit, async { Ok(()) }).await.is_ok());
         assert!(!handled.mark(None) && !handled.mark(Some(2)));
         assert!(handled.by(limit, async { Ok(()) }).await.is_err());

@@ -78,7 +78,7 @@ pub struct Worker<S = ()> {
     pub(super) setup: Setup,
 }
 
-/// A worker's configuration without the state of its handler functions, which have it already.
+/// The configuration of a worker. The state is no part of it, because each handler function that was added holds it.
 pub(super) struct Setup {
     pub(super) topology: Arc<Topology>,
     pub(super) broker: Arc<dyn Broker>,

@@ -17,7 +17,7 @@ pub(super) async fn renew(common: &Common) {
     let mut ticks = tokio::time::interval(leases.min().unwrap_or(Duration::from_secs(6)) / 6);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        // An idle worker has no timer, so that a test's paused time passes months in one step.
+        // Without a lease this task has no timer, so that a test's paused time passes months in one step.
         common.leases.any().await;
         ticks.tick().await;
         for batch in common.leases.due().chunks(LARGEST) {

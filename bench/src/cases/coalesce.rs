@@ -34,7 +34,7 @@ async fn ours(around: &Surroundings, load: &Load) -> anyhow::Result<(Measured, u
     // The last change of each reference has to run. Each other one runs, or a newer one replaces it.
     let last = load.events - references;
     let handled = Arc::new(Handled::awaiting(last..load.events));
-    let mut measuring = around.meter.begin()?;
+    let measuring = around.meter.begin()?;
     let publish = tokio::spawn({
         let load = load.clone();
         async move {
@@ -53,8 +53,7 @@ async fn ours(around: &Surroundings, load: &Load) -> anyhow::Result<(Measured, u
     });
     ours::work(&working, TYPE, load, Arc::clone(&handled)).await?;
     let took = publish.await??;
-    measuring.stop_clock_at(handled.all_at()?);
-    let measured = measuring.end(load.events)?;
+    let measured = measuring.end_at(handled.all_at()?, load.events)?;
     working.close().await;
     Ok((measured, handled.runs(), took))
 }

@@ -13,7 +13,7 @@ pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, si
     match side {
         Side::Ours => {
             let (publishing, working) = (around.hatchery().await?, around.hatchery().await?);
-            let mut measuring = around.meter.begin()?;
+            let measuring = around.meter.begin()?;
             let handled = Handled::all(load.events);
             let publish = tokio::spawn({
                 let load = load.clone();
@@ -25,8 +25,7 @@ pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, si
             });
             ours::work(&working, event_type, load, Arc::clone(&handled)).await?;
             publish.await??;
-            measuring.stop_clock_at(handled.all_at()?);
-            let measured = measuring.end(load.events)?;
+            let measured = measuring.end_at(handled.all_at()?, load.events)?;
             working.close().await;
             Ok(measured)
         }
@@ -37,7 +36,7 @@ pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, si
 /// Publishes with bare lapin, and consumes all events at the same time. Returns also how long publishing took.
 pub(super) async fn bare(around: &Surroundings, event_type: Type, load: &Load) -> anyhow::Result<(Measured, Duration)> {
     let (publishing, working) = (around.bare().await?, around.bare().await?);
-    let mut measuring = around.meter.begin()?;
+    let measuring = around.meter.begin()?;
     let handled = Handled::all(load.events);
     let publish = tokio::spawn({
         let load = load.clone();
@@ -51,8 +50,7 @@ pub(super) async fn bare(around: &Surroundings, event_type: Type, load: &Load) -
     });
     working.consume(&event_type.queue(), load, &handled).await?;
     let took = publish.await??;
-    measuring.stop_clock_at(handled.all_at()?);
-    let measured = measuring.end(load.events)?;
+    let measured = measuring.end_at(handled.all_at()?, load.events)?;
     working.close().await?;
     Ok((measured, took))
 }

@@ -45,7 +45,7 @@ pub(super) async fn run(around: &Surroundings, timer: Timer, load: &Load, side: 
     let handled = Handled::all(load.events);
     let mut consumer = Consumer::start(around, TYPE, load, side, &handled).await?;
     ahead(first_due)?;
-    let mut measuring = match timer {
+    let measuring = match timer {
         Timer::Hatchery => {
             let paused = around.pause_broker(last_due).await?;
             let measuring = around.meter.begin()?;
@@ -58,8 +58,7 @@ pub(super) async fn run(around: &Surroundings, timer: Timer, load: &Load, side: 
         }
     };
     consumer.done().await?;
-    measuring.stop_clock_at(handled.all_at()?);
-    let measured = measuring.end(load.events)?;
+    let measured = measuring.end_at(handled.all_at()?, load.events)?;
     consumer.close().await?;
     Ok(measured)
 }

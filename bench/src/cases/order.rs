@@ -40,7 +40,8 @@ pub(super) async fn run(around: &Surroundings, load: &Load, side: Side) -> anyho
     let bare = around.bare().await?;
     let ladder = Ladder { like: around.stage.topology.ladder, order };
     let objects = ladder.declare(&bare).await?;
-    let mut consumer = Consumer::bare(around, PROCESSOR, load, &Handled::all(load.events)).await?;
+    let handled = Handled::all(load.events);
+    let mut consumer = Consumer::bare(around, PROCESSOR, load, &handled).await?;
 
     let due = Instant::now() + load.wait();
     // The CPU time is that of the whole way. Only the clock begins later.
@@ -51,7 +52,7 @@ pub(super) async fn run(around: &Surroundings, load: &Load, side: Side) -> anyho
     tokio::time::sleep_until(due.into()).await;
     measuring.restart_clock();
     consumer.done().await?;
-    let measured = measuring.end(load.events)?;
+    let measured = measuring.end_at(handled.all_at()?, load.events)?;
 
     consumer.close().await?;
     objects.delete().await?;

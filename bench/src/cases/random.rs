@@ -35,7 +35,7 @@ pub(super) async fn run(around: &Surroundings, load: &Load, side: Side) -> anyho
     // Both sides get hatchery's events, with all their headers.
     publish(&publishing, &plan, load).await?;
     consumer.done().await?;
-    let measured = measuring.end(load.events)?;
+    let measured = measuring.end_at(handled.all_at()?, load.events)?;
     consumer.close().await?;
     publishing.close().await;
 

@@ -37,13 +37,14 @@ pub(super) async fn run(around: &Surroundings, load: &Load, side: Side) -> anyho
     let message = |number| (format!("each.{}", number % shards).into(), properties(number));
     bare.publish(SCHEDULER, load, message).await?;
     let last_due = Instant::now() + wait;
-    let mut consumer = Consumer::bare(around, PROCESSOR, load, &Handled::all(load.events)).await?;
+    let handled = Handled::all(load.events);
+    let mut consumer = Consumer::bare(around, PROCESSOR, load, &handled).await?;
     ahead(first_due)?;
     let paused = around.pause_broker(last_due).await?;
     let measuring = around.meter.begin()?;
     drop(paused);
     consumer.done().await?;
-    let measured = measuring.end(load.events)?;
+    let measured = measuring.end_at(handled.all_at()?, load.events)?;
 
     consumer.close().await?;
     objects.delete().await?;

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    child::{ALL, FIRST, TYPE},
+    child::{ALL, ENDED, FIRST, TYPE},
     load::Load,
     meter::Measured,
     ours,
@@ -44,6 +44,8 @@ pub(super) async fn run(around: &Surroundings, load: &Load, side: Side) -> anyho
     expect(&mut answers, FIRST, load.limit()).await?;
     let ready = started.elapsed();
     expect(&mut answers, ALL, load.limit()).await?;
+    measuring.stop_clock();
+    expect(&mut answers, ENDED, load.limit()).await?;
     let measured = measuring.end(load.events)?;
     let peak = peak_mebibytes(pid)?;
 

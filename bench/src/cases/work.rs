@@ -19,20 +19,18 @@ pub(super) async fn run(
     let handled = Handled::all(load.events);
     match side {
         Side::Ours => {
-            let mut measuring = around.meter.begin()?;
+            let measuring = around.meter.begin()?;
             ours::work_by(hatchery.worker().inline(inline), event_type, load, Arc::clone(&handled)).await?;
-            measuring.stop_clock_at(handled.all_at()?);
-            let measured = measuring.end(load.events)?;
+            let measured = measuring.end_at(handled.all_at()?, load.events)?;
             hatchery.close().await;
             Ok(measured)
         }
         Side::Bare => {
             hatchery.close().await;
             let bare = around.bare().await?;
-            let mut measuring = around.meter.begin()?;
+            let measuring = around.meter.begin()?;
             bare.consume(&event_type.queue(), load, &handled).await?;
-            measuring.stop_clock_at(handled.all_at()?);
-            let measured = measuring.end(load.events)?;
+            let measured = measuring.end_at(handled.all_at()?, load.events)?;
             bare.close().await?;
             Ok(measured)
         }

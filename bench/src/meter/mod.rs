@@ -159,12 +159,13 @@ impl Measuring<'_> {
 
     /// Stops the clock. The CPU time counts until [`end`](Self::end), because some work follows the last event.
     pub(crate) fn stop_clock(&mut self) {
-        self.stop_clock_at(Instant::now());
+        self.took = Some(self.started.elapsed());
     }
 
-    /// Stops the clock at a moment that has passed.
-    pub(crate) fn stop_clock_at(&mut self, at: Instant) {
+    /// Ends the measurement. The clock stopped at this moment, which has passed.
+    pub(crate) fn end_at(mut self, at: Instant, events: u32) -> anyhow::Result<Measured> {
         self.took = Some(at.saturating_duration_since(self.started));
+        self.end(events)
     }
 
     pub(crate) fn end(self, events: u32) -> anyhow::Result<Measured> {

@@ -11,7 +11,7 @@ use lapin::{
     message::BasicGetMessage,
     options::{
         BasicAckOptions, BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions,
-        QueueDeclareOptions, QueueDeleteOptions,
+        QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
     },
     types::{AMQPValue, FieldTable},
 };
@@ -60,6 +60,11 @@ impl Amqp {
     /// Returns the number of messages that are ready in the queue.
     pub(crate) async fn ready(&self, queue: &str) -> u32 {
         self.declared(queue).await.message_count()
+    }
+
+    /// Removes all messages that are ready in the queue.
+    pub(crate) async fn purge(&self, queue: &str) {
+        self.channel.queue_purge(queue.into(), QueuePurgeOptions::default()).await.unwrap();
     }
 
     /// Returns the number of consumers of the queue. A quorum queue counts a cancelled consumer until that has settled

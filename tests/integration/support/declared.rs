@@ -1,6 +1,6 @@
 //! A topology that is declared on the broker, with a virtual host and a Redis key prefix of its own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hatchery::{
     Builder, Hatchery, NewEvent, Topology,
@@ -171,6 +171,8 @@ pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) -> String {
     let url = AmqpUrl::new(&host.amqp()).unwrap();
     let management = ManagementUrl::new(&host.management(), &url).unwrap();
     let management = ManagementApi::new(management, &host.name).unwrap();
+    // A busy cluster may not start the replicas of a queue in time, or not elect a leader among them.
+    let until = Instant::now() + PATIENCE / 2;
     let declared = async || {
         let observed = management.observe().await.unwrap();
         let plan = plan(desired, &observed);
@@ -180,8 +182,7 @@ pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) -> String {
         declarer.release().await;
         match carried_out {
             Ok(()) => Some(observed.version.unwrap()),
-            // A busy cluster may not start the replicas of a queue in time, or not elect a leader among them.
-            Err(error) if error.to_string().contains("INTERNAL_ERROR") => None,
+            Err(error) if error.to_string().contains("INTERNAL_ERROR") && Instant::now() < until => None,
             Err(error) => panic!("{error}"),
         }
     };

@@ -90,7 +90,7 @@ impl Held {
     }
 
     /// Sends a command to the script, and returns what it prints; `None` if the command failed. The workers of the test
-    /// keep running meanwhile: on a busy machine a broker takes longer to restart than a heartbeat may be late.
+    /// keep running meanwhile. On a busy machine they would otherwise miss the ten seconds in which RabbitMQ expects a login.
     async fn answer(&mut self, what: &str) -> Option<Vec<String>> {
         let (script, what) = (Arc::clone(&self.script), what.to_owned());
         spawn_blocking(move || script.lock().unwrap().answer(&what)).await.unwrap()

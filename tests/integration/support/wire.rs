@@ -7,6 +7,8 @@ use std::{
 
 use url::Url;
 
+use super::calls::PATIENCE;
+
 /// A connection with one open channel.
 pub(crate) struct Wire(TcpStream);
 
@@ -15,6 +17,7 @@ impl Wire {
         let url = Url::parse(url).unwrap();
         let address = (url.host_str().unwrap(), url.port().unwrap());
         let mut wire = Self(TcpStream::connect(address).unwrap());
+        wire.0.set_read_timeout(Some(PATIENCE)).unwrap();
         wire.0.write_all(b"AMQP\0\0\x09\x01").unwrap();
         wire.expect(10, 10);
         let secret = [b"\0", url.username().as_bytes(), b"\0", url.password().unwrap().as_bytes()].concat();

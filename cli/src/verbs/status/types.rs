@@ -175,7 +175,7 @@ pub(super) fn unlisted(topology: &Topology, lines: &[TypeLine], seen: &Observati
         places.push(Unlisted { place: line.name.clone(), messages: there.saturating_sub(known) });
     }
     if matches!(seen.redis, Redis::There(_) | Redis::Unused) {
-        // Timers belong to no type. They hold what is delayed, and what is due while its reference is busy or its handler
+        // Timers belong to no type. They hold delayed events, and due events whose reference is busy or whose handler is
         // unavailable.
         let (timers, held) = timers(&names, seen);
         places.push(Unlisted { place: timers, messages: held.saturating_sub(elsewhere) });

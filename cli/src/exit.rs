@@ -73,10 +73,10 @@ impl Ended {
 }
 
 const START: &str = "give the file's path with -f (TOPOLOGY_FILE), or create a file with `topology init`";
-const AMQP: &str = "is the broker running? Check --amqp-url (AMQP_URL): host, port, user, password and virtual host; with \
-                    amqps also --ca-file, --cert-file and --key-file";
-const REDIS: &str = "is Redis running? Check --redis-url (REDIS_URL): host, port, user and password; whether it leads to one \
-                     Redis, a Cluster or sentinels; with rediss also --ca-file, --cert-file and --key-file";
+const AMQP: &str = "check --amqp-url (AMQP_URL): host, port, user, password and virtual host; with amqps also --ca-file, \
+                    --cert-file and --key-file; if nothing answers: is the broker running?";
+const REDIS: &str = "check --redis-url (REDIS_URL): host, port, user and password; whether it leads to one Redis, a Cluster or \
+                     sentinels; with rediss also --ca-file, --cert-file and --key-file; if nothing answers: is Redis running?";
 const MANAGEMENT: &str = "is the broker running? Check --management-url (RABBITMQ_MANAGEMENT_URL), with https also --ca-file, \
                           --cert-file and --key-file, and whether the broker's plugin rabbitmq_management is on";
 
@@ -160,6 +160,7 @@ impl Exit {
         }
         match error.downcast_ref::<RegisterError>() {
             Some(RegisterError::InUse { .. }) => return Some((Self::Blocked, None)),
+            Some(RegisterError::Unreadable { .. }) => return Some((Self::Unreachable, None)),
             Some(_) => return Some((Self::Unreachable, Some(REDIS))),
             None => {}
         }

@@ -195,9 +195,9 @@ pub struct UnknownType {
 }
 
 impl UnknownType {
-    /// Returns the error for a name that is none of these types.
-    pub fn among<'a>(name: &str, types: impl IntoIterator<Item = &'a EventType>) -> Self {
-        let known: Vec<String> = types.into_iter().map(|known| known.as_str().to_owned()).collect();
+    /// Returns the error for a name that is none of these.
+    pub fn among(name: &str, types: impl IntoIterator<Item: ToString>) -> Self {
+        let known: Vec<String> = types.into_iter().map(|known| known.to_string()).collect();
         let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
         Self { event_type: name.to_owned(), nearest, known }
     }

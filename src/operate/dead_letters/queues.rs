@@ -68,7 +68,10 @@ impl DeadLetters {
         let known = |name: &String| match (topology.types.get_key_value(name.as_str()), source(name)) {
             (Some((event_type, _)), _) => Ok(queue(event_type)),
             (None, Some(source)) => Ok(of_source(source)),
-            (None, None) => Err(UnknownType::among(name, topology.types.keys())),
+            (None, None) => {
+                let of_sources = topology.sources.keys().map(names::source_word);
+                Err(UnknownType::among(name, topology.types.keys().map(EventType::to_string).chain(of_sources)))
+            }
         };
         types.iter().map(known).collect()
     }

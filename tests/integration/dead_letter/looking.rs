@@ -86,9 +86,12 @@ async fn a_missing_queue_hides_no_letters_of_the_others() {
     let ended = place.letters(5, &["replay", "--yes"]).await;
     assert!(ended.stdout.contains("Replayed: 1 letter."), "{ended:?}");
     assert!(ended.stderr.contains("dead-letter.import") && ended.stderr.contains("dead-letter.plain"), "{ended:?}");
+    assert!(ended.stderr.ends_with("; 1 letter of the other queues replayed\n"), "{ended:?}");
     amqp.expect_empty(&[declared.dead_letters("mail")]).await;
-    let ended = place.letters(1, &["replay", "--yes"]).await;
-    assert!(!ended.stdout.contains("Replayed") && ended.stderr.contains("dead-letter.plain"), "{ended:?}");
+    let ended = place.letters(1, &["replay", "--yes", "-o", "json"]).await;
+    let answer: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(answer["queues"].as_object().unwrap().keys().collect::<Vec<_>>(), ["t.dead-letter.mail"]);
+    assert!(ended.stderr.contains("dead-letter.plain"), "{ended:?}");
 }
 
 #[tokio::test]

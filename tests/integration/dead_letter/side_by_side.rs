@@ -45,13 +45,17 @@ async fn three_people_look_while_a_worker_adds_letters_and_a_replay_runs() {
 #[tokio::test]
 async fn somebody_who_does_not_wait_is_told_that_others_hold_the_letters() {
     let declared = Declared::new(TYPES).await;
-    let (_amqp, place) = (put(&declared, "plain", 100).await, Place::new(&declared));
-    let replay = Process::spawn(place.command(&["dead-letter", "replay", "--yes", "--rate", "20/s"]));
+    let (amqp, place) = (put(&declared, "plain", 100).await, Place::new(&declared));
+    amqp.delete_queue(&declared.dead_letters("import")).await;
+    let arguments = ["dead-letter", "replay", "--type", "plain", "--yes", "--rate", "20/s"];
+    let replay = Process::spawn(place.command(&arguments));
     let refused = crate::support::broker::eventually("somebody is refused", async || {
-        let ended = place.run(&mut place.command(&["dead-letter", "list", "--type", "plain", "--wait", "1ms"])).await;
+        let ended = place.run(&mut place.command(&["dead-letter", "list", "--wait", "1ms"])).await;
         (ended.status.code() == Some(7)).then_some(ended)
     });
     let refused = refused.await;
     assert!(refused.stderr.contains("holds letters of t.dead-letter.plain"), "{refused:?}");
+    // The queue that was missing before is named all the same.
+    assert!(refused.stderr.contains("t.dead-letter.import"), "{refused:?}");
     replay.ended().await.expect(0);
 }

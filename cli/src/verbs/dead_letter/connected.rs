@@ -83,8 +83,8 @@ pub(super) async fn read<'a>(
     }
 }
 
-/// Keeps the error of a missing queue for the end, after the letters of the other queues, and warns of the one that was kept
-/// before. Fails with any other error.
+/// Keeps the error of a missing queue for the end, after the letters of the other queues. Fails with any other error. Warns of
+/// the error that was kept before.
 pub(super) fn keep_missing(
     missing: &mut Option<anyhow::Error>,
     error: DeadLettersError,
@@ -93,13 +93,11 @@ pub(super) fn keep_missing(
 ) -> anyhow::Result<()> {
     let is_missing = matches!(error, DeadLettersError::Broker(BrokerError::Missing { .. }));
     let error = explained(error, queue);
-    if !is_missing {
-        return Err(error);
-    }
-    if let Some(former) = missing.replace(error) {
+    let (former, kept) = if is_missing { (missing.replace(error), Ok(())) } else { (missing.take(), Err(error)) };
+    if let Some(former) = former {
         output.warn(&format!("{former:#}"));
     }
-    Ok(())
+    kept
 }
 
 /// Explains the error of a look.

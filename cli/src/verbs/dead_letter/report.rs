@@ -138,7 +138,7 @@ pub(super) fn dry_run_text(groups: &[Group], tally: Tally, verb: Verb, of: &str,
     text
 }
 
-/// Acts on one queue after the other, and reports. A missing queue keeps no letters of the others back.
+/// Acts on one queue after the other, and reports. A missing queue does not stop the other queues.
 pub(super) async fn sweep(
     queues: &[LetterQueue],
     filters: &Filters,
@@ -173,23 +173,38 @@ pub(super) async fn sweep(
         });
         let Swept { tally, interrupted, error } = swept;
         add(&mut sum, tally);
-        by_queue.insert(queue.name.clone(), Counts::done(tally));
+        // The letters of a missing queue are not known, unless it was deleted meanwhile.
+        let is_known = error.is_none() || tally.ready > 0;
+        if is_known {
+            by_queue.insert(queue.name.clone(), Counts::done(tally));
+        }
         end = error.map_or(Ok(()), |error| keep_missing(&mut missing, error, queue, output)).map(|()| interrupted);
         if !matches!(end, Ok(false)) {
             break;
         }
     }
     bar.finish_and_clear();
-    if let (Ok(false), Some(error)) = (&end, missing) {
-        end = Err(error);
-    }
+    let is_read = !by_queue.is_empty();
     let told = || tell(sum, by_queue, verb, filters.of(), output);
-    match end {
-        Ok(false) => {
+    match (end, missing) {
+        (Ok(false), None) => {
             told().map_err(Ended::untold)?;
             Ok(named(filters, sum)?)
         }
-        Ok(true) => {
+        (Ok(false), Some(missing)) => {
+            if is_read {
+                told()?;
+            }
+            if sum.done == 0 {
+                return Err(missing);
+            }
+            let message = format!("{missing:#}; {} of the other queues {}", letters(sum.done), verb.done);
+            Err(Ended::new(Exit::Partly, message).into())
+        }
+        (Ok(true), missing) => {
+            if let Some(missing) = missing {
+                output.warn(&format!("{missing:#}"));
+            }
             told()?;
             // Letters that were under way at the second signal may be done, and are not counted.
             let least = if stop.at_once.is_cancelled() { "at least " } else { "" };
@@ -198,8 +213,8 @@ pub(super) async fn sweep(
             Err(Ended::new(Exit::Partly, message).into())
         }
         // Nothing was done, so the error says everything.
-        Err(error) if sum.done == 0 => Err(error),
-        Err(error) => {
+        (Err(error), _) if sum.done == 0 => Err(error),
+        (Err(error), _) => {
             told()?;
             let message = format!("{error:#}; {} {} before. Run it again for the rest", letters(sum.done), verb.done);
             Err(Ended::new(Exit::Partly, message).into())

@@ -13,7 +13,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use hatchery::{NewEvent, Topology, internals::bounded_file, parse_duration, parse_time};
+use hatchery::{
+    NewEvent, Topology,
+    internals::{
+        bounded_file,
+        spec::{Coalesce, Delayed, Immediate},
+    },
+    parse_duration, parse_time,
+};
 use jiff::Timestamp;
 
 use self::answer::Published;
@@ -101,7 +108,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     }
     if args.reference.is_none()
         && let Some(name) = &args.event_type
-        && coalesces(&topology, name)
+        && coalesces(&topology, name, args.at.is_some() || args.delay.is_some())
     {
         output.warn(&format!("`{name}` coalesces by reference: without --reference this event competes with no other"));
     }
@@ -123,8 +130,12 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     Ok(Exit::Done)
 }
 
-fn coalesces(topology: &Topology, event_type: &str) -> bool {
-    topology.types.get(event_type).is_some_and(|spec| spec.coalesce.any())
+/// Returns whether an event of this type, with a date or without one, competes with others of its reference.
+fn coalesces(topology: &Topology, event_type: &str, is_dated: bool) -> bool {
+    topology.types.get(event_type).is_some_and(|spec| {
+        let Coalesce { immediate, delayed, .. } = spec.coalesce;
+        if is_dated { delayed != Delayed::Off } else { immediate != Immediate::Off }
+    })
 }
 
 /// Returns the answer for an event: its id alone, for scripts.

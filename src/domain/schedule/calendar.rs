@@ -18,6 +18,7 @@
 //! below rely on this order.
 
 mod cron;
+mod field;
 #[cfg(test)]
 mod tests;
 mod zone;
@@ -32,7 +33,7 @@ use jiff::{
 
 use self::cron::Cron;
 pub use self::{
-    cron::{CronError, Field},
+    field::{CronError, Field},
     zone::UnknownZone,
 };
 use crate::domain::ttl::{LONGEST, Ttl, say};

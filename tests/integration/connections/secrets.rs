@@ -6,9 +6,9 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hatchery::NewEvent;
 
 use crate::support::{
-    broker::PASSWORD,
+    broker::{PASSWORD, eventually},
     declared::{Declared, publish},
-    process::{Ended, Place},
+    process::{Ended, Place, Process},
     redis::{Server, free_port},
 };
 
@@ -108,4 +108,70 @@ async fn urls_are_read_from_files() {
     assert_eq!(place.run(&mut work).await.expect(0).summary()["done"], 1);
     let both = place.run(command(&["publish", "mail", "--payload", "{}"]).env("AMQP_URL", declared.host.amqp())).await;
     assert!(both.expect(2).stderr.contains("AMQP_URL and AMQP_URL_FILE are both set"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs the binary for each variable; scripts/test --all runs it"]
+async fn an_empty_variable_counts_as_not_set() {
+    let declared = Declared::new("types: { job: {} }").await;
+    let place = Place::new(&declared);
+    for variable in [
+        "AMQP_URL_FILE",
+        "REDIS_URL_FILE",
+        "RABBITMQ_MANAGEMENT_URL",
+        "RABBITMQ_MANAGEMENT_URL_FILE",
+        "TOPOLOGY_FILE",
+        "TOPOLOGY_CA_FILE",
+        "TOPOLOGY_CERT_FILE",
+        "TOPOLOGY_KEY_FILE",
+        "TOPOLOGY_LOG_FORMAT",
+        "RUST_LOG",
+    ] {
+        let mut command = place.command(&["plan", "--management-url", &declared.host.management()]);
+        place.run(command.env(variable, "")).await.expect(0);
+    }
+    for (variable, flag, url) in
+        [("AMQP_URL", "--amqp-url", declared.host.amqp()), ("REDIS_URL", "--redis-url", declared.redis_url.clone())]
+    {
+        let file = place.write("url", &url);
+        let mut command = place.command(&["plan", "--management-url", &declared.host.management()]);
+        place.run(command.env(variable, "").env(format!("{variable}_FILE"), file)).await.expect(0);
+        let mut command = place.command(&["plan", "--management-url", &declared.host.management(), flag, &url]);
+        place.run(command.env(variable, "")).await.expect(0);
+        // No URL is given at all, so the default applies: a server on this machine.
+        let mut command = place.command(&["events", "list"]);
+        let ended = place.run(command.env(variable, "").env("HOME", place.path("."))).await;
+        assert_ne!(ended.status.code(), Some(2), "{variable}: {ended:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_the_metrics_nor_the_connections_of_a_worker_show_a_password() {
+    let port = free_port();
+    let redis = Server::start(port, &["--requirepass", PASSWORD]);
+    let url = redis.url.replace("redis://", &format!("redis://:{PASSWORD}@"));
+    let declared = Declared::with_redis("types: { job: { coalesce: latest } }", &url).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let address = format!("127.0.0.1:{}", free_port());
+    let service = format!("http://u:{PASSWORD}@127.0.0.1:1");
+    let mut command = place.command(&["-o", "json", "work", "--type", "job", "--http", &service]);
+    command.args(["--listen", &address]);
+    let worker = Process::spawn(command);
+    publish(&hatchery, NewEvent::new("job", "{}").reference("1")).await;
+    let get = async || {
+        let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().unwrap();
+        client.get(format!("http://{address}/metrics")).send().await.ok()?.text().await.ok()
+    };
+    let counted = async || get().await.filter(|text| text.contains("hatchery_register_state"));
+    // Only the password: the number 73219 may turn up as a count or a port.
+    let metrics = eventually("the metrics show the register's state", counted).await;
+    assert!(!metrics.contains(PASSWORD), "{metrics}");
+    let connections = async || {
+        let text = declared.host.connections_as_text();
+        text.contains("topology work job").then_some(text)
+    };
+    let connections = eventually("the worker is connected", connections).await;
+    assert!(!connections.contains(PASSWORD), "{connections}");
+    worker.stop().await;
 }

@@ -15,7 +15,6 @@ use crate::support::{
     broker::{PASSWORD, eventually},
     declared::{Declared, publish},
     process::{Place, Process},
-    redis::{Server, free_port},
 };
 
 /// `PW` is the password, `73219` a number that the password begins with, `S` the scheme, `C` the scheme in capitals,
@@ -332,82 +331,6 @@ async fn no_output_repeats_a_password_from_a_file() {
             assert_no_password(&format!("{verb:?} {form} {slip}"), &format!("{}{}", ended.stdout, ended.stderr));
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "runs the binary for each variable; scripts/test --all runs it"]
-async fn an_empty_variable_counts_as_not_set() {
-    let declared = Declared::new("types: { job: {} }").await;
-    let place = Place::new(&declared);
-    for variable in [
-        "AMQP_URL_FILE",
-        "REDIS_URL_FILE",
-        "RABBITMQ_MANAGEMENT_URL",
-        "RABBITMQ_MANAGEMENT_URL_FILE",
-        "TOPOLOGY_FILE",
-        "TOPOLOGY_CA_FILE",
-        "TOPOLOGY_CERT_FILE",
-        "TOPOLOGY_KEY_FILE",
-        "TOPOLOGY_LOG_FORMAT",
-        "RUST_LOG",
-    ] {
-        let mut command = place.command(&["plan", "--management-url", &declared.host.management()]);
-        place.run(command.env(variable, "")).await.expect(0);
-    }
-    for (variable, flag, url) in
-        [("AMQP_URL", "--amqp-url", declared.host.amqp()), ("REDIS_URL", "--redis-url", declared.redis_url.clone())]
-    {
-        let file = place.write("url", &url);
-        let mut command = place.command(&["plan", "--management-url", &declared.host.management()]);
-        place.run(command.env(variable, "").env(format!("{variable}_FILE"), file)).await.expect(0);
-        let mut command = place.command(&["plan", "--management-url", &declared.host.management(), flag, &url]);
-        place.run(command.env(variable, "")).await.expect(0);
-        // No URL is given at all, so the default applies: a server on this machine.
-        let mut command = place.command(&["events", "list"]);
-        let ended = place.run(command.env(variable, "").env("HOME", place.path("."))).await;
-        assert_ne!(ended.status.code(), Some(2), "{variable}: {ended:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_of_an_unknown_type_does_not_connect() {
-    let declared = Declared::new("types: { job: {} }").await;
-    let place = Place::new(&declared);
-    let line = ["work", "--type", "jobs", "--type", "job", "--exec", "true", "--amqp-url", "amqp://127.0.0.1:1"];
-    let ended = place.run(&mut place.command(&line)).await.expect(1);
-    assert!(ended.stderr.contains("there is no type `jobs` in the file; is it `job`?"), "{ended:?}");
-    assert!(!ended.stderr.contains("worker starts"), "{ended:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn neither_the_metrics_nor_the_connections_of_a_worker_show_a_password() {
-    let port = free_port();
-    let redis = Server::start(port, &["--requirepass", PASSWORD]);
-    let url = redis.url.replace("redis://", &format!("redis://:{PASSWORD}@"));
-    let declared = Declared::with_redis("types: { job: { coalesce: latest } }", &url).await;
-    let hatchery = declared.connect().await;
-    let place = Place::new(&declared);
-    let address = format!("127.0.0.1:{}", free_port());
-    let service = format!("http://u:{PASSWORD}@127.0.0.1:1");
-    let mut command = place.command(&["-o", "json", "work", "--type", "job", "--http", &service]);
-    command.args(["--listen", &address]);
-    let worker = Process::spawn(command);
-    publish(&hatchery, NewEvent::new("job", "{}").reference("1")).await;
-    let get = async || {
-        let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().unwrap();
-        client.get(format!("http://{address}/metrics")).send().await.ok()?.text().await.ok()
-    };
-    let counted = async || get().await.filter(|text| text.contains("hatchery_register_state"));
-    // Only the password: the number 73219 may turn up as a count or a port.
-    let metrics = eventually("the metrics show the register's state", counted).await;
-    assert!(!metrics.contains(PASSWORD), "{metrics}");
-    let connections = async || {
-        let text = declared.host.connections_as_text();
-        text.contains("topology work job").then_some(text)
-    };
-    let connections = eventually("the worker is connected", connections).await;
-    assert!(!connections.contains(PASSWORD), "{connections}");
-    worker.stop().await;
 }
 
 fn assert_no_password_in<T: Debug, E: Debug + ToString>(what: &str, result: Result<T, E>) {

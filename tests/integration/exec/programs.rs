@@ -253,3 +253,13 @@ async fn a_first_signal_lets_a_program_finish_and_a_second_one_kills_it() {
     let ended = worker.ended().await.expect(0);
     assert!(ended.summary()["done"] == 1, "{ended:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_of_an_unknown_type_does_not_connect() {
+    let declared = Declared::new("types: { job: {} }").await;
+    let place = Place::new(&declared);
+    let line = ["work", "--type", "jobs", "--type", "job", "--exec", "true", "--amqp-url", "amqp://127.0.0.1:1"];
+    let ended = place.run(&mut place.command(&line)).await.expect(1);
+    assert!(ended.stderr.contains("there is no type `jobs` in the file; is it `job`?"), "{ended:?}");
+    assert!(!ended.stderr.contains("worker starts"), "{ended:?}");
+}

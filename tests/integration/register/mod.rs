@@ -6,6 +6,7 @@ pub(crate) mod bench;
 mod cluster;
 mod connection;
 mod damaged;
+mod emptied;
 mod failover;
 mod hot;
 mod late;

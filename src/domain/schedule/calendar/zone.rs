@@ -2,7 +2,7 @@
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
-use super::cron::shown;
+use super::field::shown;
 
 /// A time zone that the database does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -84,12 +84,14 @@ async fn assert_publishers_go_on_and_workers_wait(case: Case) {
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.retried), (5 + u64::from(later), 0));
 
-    // On a busy machine Redis may count as slow as well.
-    let state = format!("state=\"{}\"", case.trouble.label());
+    // On a busy machine a call may time out before Redis answers it. The outage then begins as slow, and a second line names the
+    // other cause.
     for begin in [PUBLISHING, WAITING] {
-        let begun = logs.with(&[begin, &state]);
+        let begun = logs.with(&[begin]);
         assert_eq!(begun.len(), 1, "{begin}: {begun:#?}");
     }
+    let state = format!("state=\"{}\"", case.trouble.label());
+    assert_eq!(logs.with(&[&state]).len(), 2, "{:#?}", logs.with(&[]));
     let ended = logs.with(&[BACK, &case.trouble.to_string()]);
     assert_eq!(ended.len(), 2, "{:#?}", logs.with(&[]));
     let told = format!("{unversioned} events were published without a version");

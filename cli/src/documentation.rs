@@ -182,13 +182,6 @@ fn the_pages_of_the_book_link_to_nothing_outside_it() {
 }
 
 #[test]
-fn the_decisions_begin_with_an_index_of_all_of_them() {
-    let page = &pages()[Path::new("docs/decisions.md")];
-    let missing: Vec<_> = page.anchors.iter().filter(|anchor| !page.links.contains(&format!("#{anchor}"))).collect();
-    assert_eq!(missing, ["decisions"]);
-}
-
-#[test]
 fn the_servers_of_docker_compose_are_of_versions_that_are_tested() {
     let text = |path: &str| fs::read_to_string(root().join(path)).expect("a file");
     let (compose, page) = (text("docker-compose.yml"), text("docs/operations.md"));

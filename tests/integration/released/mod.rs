@@ -1,7 +1,7 @@
 //! What a release has written is read by this code: messages, keys in Redis, objects on the broker, plan files. And this code
 //! writes them in the same form, so that the release can read them after a roll-back.
 //!
-//! `tests/released/VERSION` has the recording of a release. `HATCHERY_RECORD=VERSION` makes one (docs/releases.md).
+//! `tests/released/VERSION` has the recording of a release. `HATCHERY_RECORD=VERSION` makes one (docs/making-a-release.md).
 
 mod digits;
 mod keys;

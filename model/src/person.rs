@@ -1,4 +1,4 @@
-//! The steps of people: `docs/register.md`, from *Reschedule* to *Cancel of one slot*.
+//! The steps of people: `docs/register.md`, *Rules for people's commands*.
 
 use hatchery::internals::register::{Postponed, state::SlotState};
 

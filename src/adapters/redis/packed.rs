@@ -1,8 +1,8 @@
 //! Unpacks slots, whose form `scripts/common.lua` describes, and packs and unpacks the index's details.
 //!
-//! Details are: the due time in ms (6 bytes), flags (1), then as flagged the id (16 bytes of a UUID, or a text), the reference
-//! and the failed attempts (4), and to the end the reason. A text follows its length in two bytes. Numbers have their lowest
-//! byte first.
+//! Details are: the due time in ms (6 bytes), flags (1), then as flagged the id (16 bytes of a UUID, or a text), the
+//! reference and the failed attempts (4), and to the end the reason. A text follows its length in two bytes. Numbers
+//! have their lowest byte first.
 
 use jiff::Timestamp;
 use uuid::Uuid;

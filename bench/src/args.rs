@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use clap::{Parser, value_parser};
 
-use crate::{load::Load, side::Side};
+use crate::{
+    load::{JOINED, Load},
+    side::Side,
+};
 
 /// Measures what an event costs with hatchery, beside bare lapin.
 #[derive(Parser)]
@@ -58,6 +61,7 @@ impl Args {
             events: self.events.unwrap_or(few),
             payload: Bytes::from(vec![b'x'; self.bytes]),
             prefetch: self.prefetch,
+            joined: JOINED.min(self.prefetch),
         }
     }
 

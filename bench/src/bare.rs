@@ -1,7 +1,8 @@
-//! Bare lapin: one connection with one channel that publishes with confirms, or consumes and acknowledges by fifties.
+//! Bare lapin: one connection with one channel that publishes with confirms, or consumes and acknowledges several deliveries at once.
 
 use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use hatchery_soak::acknowledged;
 use lapin::{
     BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
     options::{BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions},
@@ -13,9 +14,6 @@ use crate::{
     load::{Load, WINDOW},
     topology::{SCHEDULER, Type},
 };
-
-/// How many deliveries one acknowledgement covers.
-const JOINED: u16 = 50;
 
 pub(crate) struct Bare {
     pub(crate) connection: Connection,
@@ -71,12 +69,12 @@ impl Bare {
         channel.basic_qos(load.prefetch, BasicQosOptions::default()).await?;
         let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
         let mut consumer = channel.basic_consume(queue.into(), "bare".into(), options, arguments).await?;
-        let joined = JOINED.min(load.prefetch);
         for n in 1_u64.. {
             let delivery = consumer.next().await.context("the broker cancelled the consumer")??;
             let all = handled.delivery(&delivery);
-            if all || n.is_multiple_of(joined.into()) {
+            if all || n.is_multiple_of(load.joined.into()) {
                 ensure!(delivery.ack(BasicAckOptions { multiple: true }).await?, "an acknowledgement came too late");
+                acknowledged::note(load.joined.into());
             }
             if all {
                 break;
@@ -95,7 +93,7 @@ pub(crate) fn properties(number: u32) -> BasicProperties {
     BasicProperties::default().with_delivery_mode(2).with_message_id(number.to_string().into())
 }
 
-fn confirmed(confirm: Option<lapin::Result<Confirmation>>) -> anyhow::Result<()> {
+pub(crate) fn confirmed(confirm: Option<lapin::Result<Confirmation>>) -> anyhow::Result<()> {
     let confirm = confirm.context("a confirm is missing")??;
     ensure!(matches!(confirm, Confirmation::Ack(_)), "the broker refused a message");
     Ok(())

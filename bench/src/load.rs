@@ -14,6 +14,9 @@ pub(crate) const INSTANT: u32 = 100_000;
 /// published before the first one is due.
 const SLOWEST: u32 = 2_500;
 
+/// How many deliveries one acknowledgement of a bare consumer usually covers.
+pub(crate) const JOINED: u16 = 50;
+
 /// A side that handles fewer events in a second is stuck.
 const STUCK: u32 = 500;
 
@@ -23,6 +26,8 @@ pub(crate) struct Load {
     pub(crate) events: u32,
     pub(crate) payload: Bytes,
     pub(crate) prefetch: u16,
+    /// How many deliveries one acknowledgement of a bare consumer covers.
+    pub(crate) joined: u16,
 }
 
 impl Load {

@@ -4,6 +4,7 @@
 //! - [`ours`] and [`bare`]: the two sides, the library and bare lapin.
 //! - [`consumer`] and [`handled`]: a consumer that is there before its events are due, and the account of what was handled.
 //! - [`meter`]: the time and the CPU time of a part of a run.
+//! - [`latency`]: percentiles of how long an event's steps take.
 //! - [`peers`]: other job queues beside hatchery.
 //! - [`rounds`]: the sides in turns, and their medians.
 //! - [`report`] and [`json`]: the table, and every round.
@@ -15,6 +16,7 @@ mod child;
 mod consumer;
 mod handled;
 mod json;
+mod latency;
 mod load;
 mod meter;
 mod objects;
@@ -75,6 +77,7 @@ async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
     }
     if !cases.is_empty() {
         report::print(&cases, console);
+        latency::print(&cases, console);
     }
     if !peers.is_empty() {
         peers::print(&peers, console);

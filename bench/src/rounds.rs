@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::{
     args::Args,
     cases::Case,
+    latency::Latency,
     meter::{Cpu, Figure, Measured},
     side::Side,
     statistics::{Middle, median},
@@ -22,11 +23,11 @@ pub(crate) struct Results {
     pub(crate) bare: Median,
     /// Events a second of ours divided by those of the baseline, round by round.
     pub(crate) ratio: Middle,
-    rounds: Vec<Round>,
+    pub(crate) rounds: Vec<Round>,
 }
 
 #[derive(Serialize)]
-struct Round {
+pub(crate) struct Round {
     ours: Measured,
     bare: Measured,
     ratio: f64,
@@ -39,6 +40,13 @@ pub(crate) struct Median {
     pub(crate) cpu_micros_per_event: Cpu,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) figures: Vec<Figure>,
+}
+
+impl Round {
+    /// Returns how long a step took on both sides.
+    pub(crate) fn latencies(&self, step: usize) -> Option<(&Latency, &Latency)> {
+        self.ours.latencies.get(step).zip(self.bare.latencies.get(step))
+    }
 }
 
 impl Results {
@@ -106,6 +114,7 @@ mod tests {
                 events_per_second: runs,
                 cpu_micros_per_event: Cpu::default(),
                 figures: Vec::new(),
+                latencies: Vec::new(),
             };
             measured.with("runs", runs, "").with("ready", ready, "ms")
         };

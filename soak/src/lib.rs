@@ -8,6 +8,7 @@
     reason = "only programs of this repository use this, and all its errors end them"
 )]
 
+pub mod acknowledged;
 pub mod chance;
 pub mod console;
 pub mod lateness;

@@ -12,9 +12,9 @@ use anyhow::{Context as _, ensure};
 use hatchery::{Builder, Hatchery, Topology, internals::rabbitmq::connection::AmqpUrl};
 use tempfile::TempDir;
 use tokio::process::Command;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::{Layer as _, filter::LevelFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
-use crate::{console::Console, runs::Run, servers::Servers};
+use crate::{acknowledged, console::Console, runs::Run, servers::Servers};
 
 /// The servers, with the topology applied.
 pub struct Stage {
@@ -133,6 +133,9 @@ pub async fn connect_from_environment(name: &str) -> anyhow::Result<Hatchery> {
 
 /// Sends the library's warnings to this file. Only the first call in a process has an effect.
 pub fn log_to(file: File) {
-    let subscriber = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false);
-    let _ = subscriber.with_writer(Mutex::new(file)).try_init();
+    let warnings = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Mutex::new(file));
+    let _ = tracing_subscriber::registry()
+        .with(warnings.with_filter(LevelFilter::WARN))
+        .with(acknowledged::layer())
+        .try_init();
 }

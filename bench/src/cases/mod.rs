@@ -5,6 +5,7 @@ mod cancel;
 mod coalesce;
 mod end_to_end;
 mod instant;
+mod latency;
 mod order;
 mod publish;
 mod random;
@@ -13,9 +14,10 @@ mod start;
 mod work;
 
 use self::{
-    Kind::{Cancel, Coalesce, EndToEnd, HatcheryShards, Instant, LadderOrder, Publish, Random, Start, Work},
+    Kind::{Cancel, Coalesce, EndToEnd, HatcheryShards, Instant, LadderOrder, Latency, Publish, Random, Start, Work},
     cancel::Selection,
     instant::Timer,
+    latency::{SECONDS, Stream},
 };
 
 use anyhow::{Context as _, bail};
@@ -61,13 +63,14 @@ enum Kind {
     Cancel(Selection),
     HatcheryShards,
     Start,
+    Latency(Stream),
 }
 
 const CONFIRMS: &str = "lapin, one confirm channel, as many unconfirmed";
 const CONSUMER: &str = "a lapin consumer, same prefetch, one ack for 50";
 const SET: &str = "a Redis SET with expiry each, as many in flight";
 
-const ALL: [Case; 17] = [
+const ALL: [Case; 29] = [
     Case {
         name: "publish-each",
         about: "publish, register on, no coalescing",
@@ -187,7 +190,29 @@ const ALL: [Case; 17] = [
         events: INSTANT,
         kind: Start,
     },
+    latency("latency-each-20", "latency, register on, no coalescing, 20 events/s", Type::Each, 20),
+    latency("latency-each-200", "latency, register on, no coalescing, 200 events/s", Type::Each, 200),
+    latency("latency-each-2000", "latency, register on, no coalescing, 2,000 events/s", Type::Each, 2_000),
+    latency("latency-latest-20", "latency, coalesce: latest, 20 events/s", Type::Latest, 20),
+    latency("latency-latest-200", "latency, coalesce: latest, 200 events/s", Type::Latest, 200),
+    latency("latency-latest-2000", "latency, coalesce: latest, 2,000 events/s", Type::Latest, 2_000),
+    latency("latency-unregistered-20", "latency, register: off, 20 events/s", Type::Unregistered, 20),
+    latency("latency-unregistered-200", "latency, register: off, 200 events/s", Type::Unregistered, 200),
+    latency("latency-unregistered-2000", "latency, register: off, 2,000 events/s", Type::Unregistered, 2_000),
+    delayed("latency-ladder-20", "latency of delayed events, register on, 20 events/s", 20),
+    delayed("latency-ladder-200", "latency of delayed events, register on, 200 events/s", 200),
+    delayed("latency-ladder-2000", "latency of delayed events, register on, 2,000 events/s", 2_000),
 ];
+
+const fn latency(name: &'static str, about: &'static str, of: Type, rate: u32) -> Case {
+    let kind = Latency(Stream { of, rate, is_delayed: false });
+    Case { name, about, beside: "lapin that publishes, consumes and acks each by itself", events: rate * SECONDS, kind }
+}
+
+const fn delayed(name: &'static str, about: &'static str, rate: u32) -> Case {
+    let kind = Latency(Stream { of: Type::Each, rate, is_delayed: true });
+    Case { name, about, beside: "a lapin consumer that acks each by itself", events: rate * SECONDS, kind }
+}
 
 /// Returns the cases that have these names or begin with these words, or all if there is no name.
 ///
@@ -232,6 +257,7 @@ impl Case {
             Cancel(selection) => cancel::run(around, selection, load, side).await,
             HatcheryShards => shards::run(around, load, side).await,
             Start => start::run(around, load, side).await,
+            Latency(stream) => latency::run(around, stream, load, side).await,
         }
     }
 }
@@ -242,7 +268,9 @@ mod tests {
 
     #[test]
     fn a_case_is_selected_by_its_name_or_first_word() {
-        for (name, count) in [("publish", 3), ("publish-latest", 1), ("end-to-end", 1)] {
+        for (name, count) in
+            [("publish", 3), ("publish-latest", 1), ("end-to-end", 1), ("latency", 12), ("latency-each", 3)]
+        {
             assert_eq!(selected(&[name.to_owned()]).unwrap().len(), count, "{name}");
         }
         assert_eq!(selected(&[]).unwrap().len(), ALL.len());

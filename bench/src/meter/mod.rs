@@ -11,6 +11,8 @@ use anyhow::Context as _;
 use serde::Serialize;
 use url::Url;
 
+use crate::latency::Latency;
+
 /// CPU time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Cpu {
@@ -50,6 +52,8 @@ pub(crate) struct Measured {
     pub(crate) cpu_micros_per_event: Cpu,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) figures: Vec<Figure>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) latencies: Vec<Latency>,
 }
 
 /// A figure of a case besides its rate and its CPU time.
@@ -178,6 +182,7 @@ impl Measuring<'_> {
             events_per_second: f64::from(events) / seconds,
             cpu_micros_per_event: cpu.map(|micros| micros / f64::from(events)),
             figures: Vec::new(),
+            latencies: Vec::new(),
         })
     }
 }

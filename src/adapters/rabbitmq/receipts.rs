@@ -165,7 +165,7 @@ async fn write(
                     ledger.settled(tag, now, (acker, written));
                     continue;
                 }
-                Answer::AcknowledgeAtOnce => acknowledge(&acker, false).await,
+                Answer::AcknowledgeAtOnce => acknowledge(&acker, 1).await,
                 Answer::Requeue => give_back(&acker, true).await,
                 Answer::Reject => give_back(&acker, false).await,
             }
@@ -174,11 +174,11 @@ async fn write(
         }
         let joined = ledger.joined();
         if let Some((acker, _)) = joined.last() {
-            acknowledge(acker, joined.len() > 1).await;
+            acknowledge(acker, joined.len()).await;
             burst.wrote();
         }
         for (acker, _) in ledger.overdue(now) {
-            acknowledge(&acker, false).await;
+            acknowledge(&acker, 1).await;
             burst.wrote();
         }
     }
@@ -186,13 +186,16 @@ async fn write(
     drop(channel);
 }
 
-/// Acknowledges a delivery; with `multiple` also all earlier ones. An error means that the channel is closed, so that the
+/// Acknowledges a delivery, and if these are several, also all earlier ones. An error means that the channel is closed, so that the
 /// broker has requeued the delivery by itself; or that lapin has not answered in time. It may never report that a
 /// connection has ended while it wrote (measured: a type that keeps its order waited for ever in one of ten such moments on
 /// a busy machine).
-pub(super) async fn acknowledge(acker: &Acker, multiple: bool) {
-    if let Err(error) = answer(acker.ack(BasicAckOptions { multiple })).await {
-        tracing::debug!(%error, "an acknowledgement was not written; unless it still arrives, the broker delivers the event again");
+pub(super) async fn acknowledge(acker: &Acker, deliveries: usize) {
+    match answer(acker.ack(BasicAckOptions { multiple: deliveries > 1 })).await {
+        Ok(_) => tracing::trace!(deliveries, "acknowledged"),
+        Err(error) => {
+            tracing::debug!(%error, "an acknowledgement was not written; unless it still arrives, the broker delivers the event again");
+        }
     }
 }
 

@@ -288,7 +288,7 @@ impl Alone {
             runtime.spawn(async move {
                 let _written = written;
                 match given_back {
-                    None => receipts::acknowledge(&self.acker, false).await,
+                    None => receipts::acknowledge(&self.acker, 1).await,
                     Some(requeue) => receipts::give_back(&self.acker, requeue).await,
                 }
                 closing::close(&self.held.0.connection).await;

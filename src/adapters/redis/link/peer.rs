@@ -2,6 +2,7 @@
 
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection,
+    io::tcp::TcpSettings,
 };
 
 use crate::adapters::tls::{self, Tls};
@@ -15,6 +16,8 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(info: ConnectionInfo, tls: &Tls) -> RedisResult<Self> {
+        // Without it, a call waits for the answer to the one before on the same connection.
+        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let doubt = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }).then(|| tls.doubt());
         let client = match tls.redis().filter(|_| doubt.is_some()) {
             Some(certificates) => Client::build_with_tls(info, certificates)?,

@@ -15,8 +15,8 @@ use crate::{
 /// Prints the cases with their baselines.
 pub(crate) fn list(cases: &[&Case], console: &Console) {
     for case in cases {
-        console.say(&format!("{:<21} {}", case.name, case.about));
-        console.say(&format!("{:<21} beside: {}", "", case.beside));
+        console.say(&format!("{:<25} {}", case.name, case.about));
+        console.say(&format!("{:<25} beside: {}", "", case.beside));
     }
 }
 

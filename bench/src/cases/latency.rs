@@ -7,7 +7,10 @@ use anyhow::ensure;
 use hatchery::NewEvent;
 use hatchery_soak::{acknowledged, runs::Runs};
 use jiff::Timestamp;
-use lapin::{options::BasicPublishOptions, options::ConfirmSelectOptions, types::ShortString};
+use lapin::{
+    options::{BasicPublishOptions, ConfirmSelectOptions},
+    types::ShortString,
+};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{

@@ -206,12 +206,12 @@ const ALL: [Case; 29] = [
 
 const fn latency(name: &'static str, about: &'static str, of: Type, rate: u32) -> Case {
     let kind = Latency(Stream { of, rate, is_delayed: false });
-    Case { name, about, beside: "lapin that publishes, consumes and acks each by itself", events: rate * SECONDS, kind }
+    Case { name, about, beside: "lapin, one ack for each", events: rate * SECONDS, kind }
 }
 
 const fn delayed(name: &'static str, about: &'static str, rate: u32) -> Case {
     let kind = Latency(Stream { of: Type::Each, rate, is_delayed: true });
-    Case { name, about, beside: "a lapin consumer that acks each by itself", events: rate * SECONDS, kind }
+    Case { name, about, beside: "a lapin consumer, one ack for each", events: rate * SECONDS, kind }
 }
 
 /// Returns the cases that have these names or begin with these words, or all if there is no name.

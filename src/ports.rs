@@ -247,8 +247,8 @@ pub trait Register: ScheduleStates {
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError>;
     /// Records how runs ended.
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError>;
-    /// Returns how long a worker waits from one call to the next one if that is about few events. A call has costs of its own, so
-    /// events that come one by one cost several times as much as many in one call.
+    /// Returns how long a worker waits at most from one call to the next one if that is about few events. A call has costs of its
+    /// own, so events that come one by one cost several times as much as many in one call.
     fn pace(&self) -> Duration {
         Duration::ZERO
     }

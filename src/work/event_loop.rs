@@ -12,6 +12,7 @@
 //! and the event is settled before its delivery is acknowledged.
 
 mod answers;
+mod pace;
 mod register_calls;
 mod runs;
 
@@ -171,7 +172,8 @@ impl Loop {
         let may_claim = self.may_start() && (health != Health::Down || self.consumer.is_probe() == Some(true));
         let claims = if may_claim { self.free().min(LARGEST).min(self.waiting.len()) } else { 0 };
         let settles = self.finished.len().min(LARGEST);
-        let may_begin_at = self.calls.may_begin_at(claims + settles, self.lane.concurrency)?;
+        let most = self.lane.concurrency.min(self.lane.prefetch.into());
+        let may_begin_at = self.calls.may_begin_at(settles, claims, most)?;
         if may_begin_at > Instant::now() {
             return Some(may_begin_at);
         }

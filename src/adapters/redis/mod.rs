@@ -52,7 +52,7 @@ use crate::{
 /// The time limit of a call, unless the caller sets another one.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 
-/// The time between two calls about few events. Events that came one by one out of the ladder cost the worker and Redis 237 µs
+/// The longest time between two calls about few events. Events that came one by one out of the ladder cost the worker and Redis 237 µs
 /// of CPU each without it, and 158 with it (`instant-ladder` of `scripts/bench`).
 const PACE: Duration = Duration::from_millis(2);
 

@@ -6,6 +6,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff};
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
+use super::pace::Pace;
 use crate::{
     outage::backoff,
     ports::{self, RegisterError},
@@ -23,10 +24,7 @@ pub(super) struct RegisterCalls {
     pub(super) under_way: Option<BoxFuture<'static, CallEnd>>,
     /// How many events the call under way claims.
     pub(super) claiming: usize,
-    /// The time from one call to the next one if that is small (see [`Register::pace`](ports::Register::pace)).
-    pace: Duration,
-    /// When the next small call may be made.
-    paced: Option<Instant>,
+    pace: Pace,
     /// When the next call may be made after one that had no answer.
     not_before: Option<Instant>,
     pauses: ExponentialBackoff,
@@ -41,23 +39,26 @@ pub(super) struct CallEnd {
 }
 
 impl RegisterCalls {
+    /// `pace` is that of the [register](ports::Register::pace).
     pub(super) fn new(pace: Duration) -> Self {
-        Self { under_way: None, claiming: 0, pace, paced: None, not_before: None, pauses: backoff().build() }
+        Self { under_way: None, claiming: 0, pace: Pace::new(pace), not_before: None, pauses: backoff().build() }
     }
 
-    /// Returns when a call about this many events may begin. `None` if a call is under way, whose end wakes the loop.
-    pub(super) fn may_begin_at(&self, events: usize, concurrency: usize) -> Option<Instant> {
-        if self.under_way.is_some() || events == 0 {
+    /// Returns when a call with so many settles and claims may begin, of at most `most` events that this worker can hold. `None` if a
+    /// call is under way, whose end wakes the loop.
+    pub(super) fn may_begin_at(&self, settles: usize, claims: usize, most: usize) -> Option<Instant> {
+        if self.under_way.is_some() || settles + claims == 0 {
             return None;
         }
-        let is_small = events < ENOUGH.min(concurrency);
-        let pace = self.paced.filter(|_| is_small);
+        let is_small = settles + claims < ENOUGH.min(most);
+        let pace = if is_small { self.pace.next(claims > 0) } else { None };
         Some(pace.max(self.not_before).unwrap_or_else(Instant::now))
     }
 
     /// Begins a call.
     pub(super) fn begin(&mut self, lane: &Arc<Lane>, settles: Vec<Ended>, claims: Vec<Ready>) {
-        (self.not_before, self.paced) = (None, Some(Instant::now() + self.pace));
+        self.not_before = None;
+        self.pace.begins(Instant::now());
         self.claiming = claims.len();
         self.under_way = Some(Box::pin(call(Arc::clone(lane), settles, claims)));
     }
@@ -65,6 +66,7 @@ impl RegisterCalls {
     /// Notes the end of the call. After a call without an answer, the next one waits.
     pub(super) fn ended(&mut self, is_answered: bool) {
         (self.under_way, self.claiming) = (None, 0);
+        self.pace.ended(Instant::now());
         if is_answered {
             self.pauses = backoff().build();
         } else {
@@ -89,13 +91,31 @@ mod tests {
     async fn a_small_call_waits_for_the_pace_and_a_large_one_does_not() {
         let (pace, now) = (Duration::from_millis(2), Instant::now());
         let mut calls = RegisterCalls::new(pace);
-        assert_eq!(calls.may_begin_at(1, 100), Some(now), "the first call");
-        calls.paced = Some(now + pace);
-        assert_eq!(calls.may_begin_at(0, 100), None, "a call about nothing");
-        assert_eq!(calls.may_begin_at(ENOUGH - 1, 100), Some(now + pace));
-        assert!(calls.may_begin_at(ENOUGH, 100) <= Some(now));
-        assert!(calls.may_begin_at(1, 1) <= Some(now), "no more events can come meanwhile");
+        assert_eq!(calls.may_begin_at(0, 1, 100), Some(now), "the first call");
+        for _ in 0..ENOUGH {
+            calls.pace.begins(now);
+        }
+        assert_eq!(calls.may_begin_at(0, 0, 100), None, "a call about nothing");
+        assert_eq!(calls.may_begin_at(ENOUGH - 2, 1, 100), Some(now + pace));
+        assert_eq!(calls.may_begin_at(ENOUGH - 1, 0, 100), Some(now + pace));
+        assert!(calls.may_begin_at(ENOUGH - 1, 1, 100) <= Some(now));
+        assert!(calls.may_begin_at(0, 1, 1) <= Some(now), "no more events can come meanwhile");
         calls.ended(false);
-        assert!(calls.may_begin_at(ENOUGH, 100) > Some(now), "a call after one without an answer");
+        assert!(calls.may_begin_at(ENOUGH, 0, 100) > Some(now), "a call after one without an answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_that_come_one_by_one_wait_for_nothing() {
+        let mut calls = RegisterCalls::new(Duration::from_millis(2));
+        let took = Duration::from_micros(200);
+        for _ in 0..1_000 {
+            for (settles, claims) in [(0, 1), (1, 0)] {
+                assert!(calls.may_begin_at(settles, claims, 100) <= Some(Instant::now()));
+                calls.pace.begins(Instant::now());
+                tokio::time::advance(took).await;
+                calls.ended(true);
+            }
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
     }
 }

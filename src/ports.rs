@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 pub(crate) use self::parts::in_parts;
@@ -32,11 +33,20 @@ use crate::domain::{
 /// Publishing and consuming, with publisher confirms and manual acknowledgements.
 #[async_trait]
 pub trait Broker: Send + Sync + 'static {
+    /// Sends a persistent message, and returns what waits for the broker's confirm. Messages that are sent one after the other
+    /// enter a queue in this order. If either future is dropped, the message may have been sent.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached.
+    async fn send(&self, message: Message) -> Result<Confirming, BrokerError>;
+
     /// Publishes a persistent message and waits for the broker's confirm.
     ///
     /// # Errors
     /// When the broker did not confirm the message. If the connection broke, the message may have arrived all the same.
-    async fn publish(&self, message: Message) -> Result<(), BrokerError>;
+    async fn publish(&self, message: Message) -> Result<(), BrokerError> {
+        self.send(message).await?.await
+    }
 
     /// Starts to consume a queue with a limit of `prefetch` unacknowledged deliveries. `unavailable` is why the handler is
     /// unavailable. It becomes an argument of the consumer, which the management UI and `topology status` show.
@@ -90,6 +100,9 @@ pub trait Broker: Send + Sync + 'static {
     /// When the broker is away, or refuses the connection.
     async fn identity(&self) -> Result<BrokerIdentity, BrokerError>;
 }
+
+/// Waits for the broker's confirm of a message. The error is that of [`Broker::publish`].
+pub type Confirming = BoxFuture<'static, Result<(), BrokerError>>;
 
 /// The name and version of the broker, from the greeting of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 
 mod batch;
 mod contact;
+mod line;
 pub(crate) mod meters;
 pub(crate) mod new_event;
 pub(crate) mod published;

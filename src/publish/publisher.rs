@@ -1,19 +1,25 @@
-//! Publishing: reserve a version in the register, publish, wait for the broker's confirm, record the version.
+//! Publishing: reserve a version in the register, send, wait for the broker's confirm, record the version. Events of a type are
+//! sent one after the other, and many confirms are awaited at a time.
 //!
 //! After a crash before the confirm, the program has no result and publishes again. If both copies arrive, the register
 //! recognizes them by their version or id. After a crash between the confirm and *record*, the event runs, but older events of
 //! its reference may run before it.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use backon::Retryable;
 use fail::fail_point;
 use futures_util::{Stream, StreamExt, stream};
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout_at},
+};
 use tracing::{Instrument as _, Span};
 
 use super::{
+    line::Line,
     meters::PublishMeters,
     new_event::NewEvent,
     published::{PUBLISH_LIMIT, PublishError, Published, SHORT},
@@ -30,7 +36,7 @@ use crate::{
         words::{EventType, UnknownType},
     },
     outage::{BrokerOutage, backoff},
-    ports::{Broker, Clock, Register},
+    ports::{Broker, BrokerError, Clock, Confirming, Register},
     routes::Routes,
     trace::{self, TraceContext, Traces},
 };
@@ -70,10 +76,14 @@ const IN_FLIGHT: usize = 1_000;
 #[derive(Clone)]
 pub struct Publisher {
     shared: Arc<Shared>,
+    lines: Lines,
     room: Arc<Semaphore>,
     in_flight: usize,
     traces: Traces,
 }
+
+/// The publishes that have not begun, by type, because a queue of due events has one type.
+type Lines = Arc<BTreeMap<EventType, Arc<Line<Begun>>>>;
 
 impl fmt::Debug for Publisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,6 +103,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     broker_outage: BrokerOutage,
     meters: PublishMeters,
+    runtime: Handle,
 }
 
 /// An event on its way to the broker.
@@ -108,6 +119,22 @@ struct Draft {
     /// The largest payload that the register keeps.
     keeps: Option<usize>,
 }
+
+/// An event that was sent in its turn.
+struct Begun {
+    draft: Draft,
+    version: Option<i64>,
+    /// Whether it should have a version and has none.
+    unversioned: bool,
+    /// Nothing is sent after this time.
+    limit: Option<Timestamp>,
+    deadline: Instant,
+    given: Given,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+/// What waits for the confirm of a message, or why the message was not sent.
+type Given = Result<Confirming, PublishError>;
 
 impl Publisher {
     /// Creates a publisher over any broker and register, for tests. Programs use
@@ -138,8 +165,10 @@ impl Publisher {
             versions: Versions::new(register, version_wait),
             clock,
             broker_outage: BrokerOutage::default(),
+            runtime: Handle::current(),
         };
-        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(IN_FLIGHT)), in_flight: IN_FLIGHT, traces: None }
+        let (lines, room) = (shared.lines(), Arc::new(Semaphore::new(IN_FLIGHT)));
+        Self { shared: Arc::new(shared), lines, room, in_flight: IN_FLIGHT, traces: None }
     }
 
     /// Sets how many events may be unconfirmed at a time, at least 1. Default: 1,000. This publisher and its later clones
@@ -156,7 +185,8 @@ impl Publisher {
     #[must_use]
     pub fn in_flight(self, events: usize) -> Self {
         let in_flight = events.clamp(1, Semaphore::MAX_PERMITS);
-        Self { room: Arc::new(Semaphore::new(in_flight)), in_flight, ..self }
+        // Lines of its own as well: where it waits for room, others do not.
+        Self { lines: self.shared.lines(), room: Arc::new(Semaphore::new(in_flight)), in_flight, ..self }
     }
 
     /// Puts the trace of each publish into its event, unless the event has a [`traceparent`](NewEvent::traceparent) already.
@@ -171,6 +201,10 @@ impl Publisher {
     /// Many calls may run at a time. For events of one reference, the order of the calls decides which event is newer. The
     /// future borrows nothing, so it can be spawned. Nothing is sent before it is polled. If it is dropped, the event may or may
     /// not have been published.
+    ///
+    /// Events of a type reach its queue in the order in which their futures were first polled: for calls of one task, also with
+    /// `join_all`, that is the order of the calls. An event that is sent again, because the broker refused it or the connection
+    /// broke, may come after later ones, and so may an event with another delay. Where that would do harm, wait for each confirm.
     ///
     /// # Errors
     /// If the event is invalid, or the broker does not confirm it; [`PublishError`] says what to do. A missing Redis is no
@@ -189,20 +223,18 @@ impl Publisher {
     /// # }
     /// ```
     pub fn publish(&self, event: NewEvent) -> impl Future<Output = Result<Published, PublishError>> + Send + use<> {
-        let (shared, room) = (Arc::clone(&self.shared), Arc::clone(&self.room));
+        let (shared, lines, room) = (Arc::clone(&self.shared), Arc::clone(&self.lines), Arc::clone(&self.room));
         let mut draft = shared.draft(event);
         let span = draft.as_mut().map_or_else(|_| Span::none(), |draft| self.span(&mut draft.event));
         // Reserved now and not at the first poll, so that the order of the calls is the order of the versions.
         let version = draft.as_ref().ok().and_then(|draft| shared.ask(draft));
         let publishing = async move {
-            let mut draft = draft?;
-            let version = match version {
-                Some(version) => shared.versions.wait(&draft.event, version).await,
-                None => None,
-            };
-            let _room = room.acquire_owned().await;
-            let published = shared.publish(&mut draft, version).await;
-            shared.meters.published(&draft.event.event_type, published.is_ok().then_some(draft.route));
+            let draft = draft?;
+            let (event_type, route) = (draft.event.event_type.clone(), draft.route);
+            let deadline = Instant::now() + PUBLISH_LIMIT;
+            let begin = Arc::clone(&shared).begin(draft, version, room, deadline).in_current_span();
+            let published = shared.publish(lines[&event_type].begin(Box::pin(begin)), deadline).await;
+            shared.meters.published(&event_type, published.is_ok().then_some(route));
             published
         };
         publishing.instrument(span)
@@ -217,9 +249,9 @@ impl Publisher {
         span
     }
 
-    /// Publishes many events, up to [`in_flight`](Self::in_flight) at a time, and returns their results in the same order. A
-    /// failure does not affect the other events. For more events than fit into memory, use
-    /// [`publish_stream`](Self::publish_stream).
+    /// Publishes many events, up to [`in_flight`](Self::in_flight) at a time, and returns their results in the same order. They
+    /// reach their queue in this order too, as [`publish`](Self::publish) says. A failure does not affect the other events. For
+    /// more events than fit into memory, use [`publish_stream`](Self::publish_stream).
     ///
     /// ```no_run
     /// # async fn example(publisher: hatchery::Publisher) {
@@ -241,7 +273,8 @@ impl Publisher {
     }
 
     /// Publishes the events of a stream, up to [`in_flight`](Self::in_flight) at a time, and returns their results in the same
-    /// order. The next event is taken when there is room for it, so memory stays bounded.
+    /// order. They reach their queue in this order too, as [`publish`](Self::publish) says. The next event is taken when there
+    /// is room for it, so memory stays bounded.
     ///
     /// Nothing is published unless the returned stream is read, for example with `StreamExt` or `TryStreamExt` of
     /// `futures-util`.
@@ -322,8 +355,24 @@ impl Shared {
         self.versions.ask(Reserve { subject, slot, due: *due, asked_by: None, terms: *terms })
     }
 
-    async fn publish(&self, draft: &mut Draft, version: Option<i64>) -> Result<Published, PublishError> {
-        let Draft { event, route, register, asked, terms, .. } = draft;
+    fn lines(&self) -> Lines {
+        let line = || Arc::new(Line::new(self.runtime.clone()));
+        Arc::new(self.topology.types.keys().map(|event_type| (event_type.clone(), line())).collect())
+    }
+
+    /// Sends an event, as soon as it has its version and there is room. Only its confirm is left to wait for.
+    async fn begin(
+        self: Arc<Self>,
+        mut draft: Draft,
+        version: Option<Asked<impl Future<Output = Answer>>>,
+        room: Arc<Semaphore>,
+        deadline: Instant,
+    ) -> Begun {
+        let version = match version {
+            Some(version) => self.versions.wait(&draft.event, version).await,
+            None => None,
+        };
+        let Draft { event, route, asked, terms, .. } = &mut draft;
         let unversioned = version.is_none() && !matches!(event.stamp.slot, DedupSlot::Event(_));
         match version {
             Some(version) => event.stamp.version = version,
@@ -333,13 +382,37 @@ impl Shared {
         // The register forgets finished events after the retention: a version older than that could run after a newer one. With
         // half of the retention, the event reaches the broker well before that.
         let limit = version.and_then(|_| time::due(*asked, terms.dedup_retention / 2));
-        self.send(event, *route, limit).await?;
+        // Nobody closes the semaphore.
+        let room = room.acquire_owned().await.ok();
+        let now = self.clock.now();
+        let deadline = limit.map_or(deadline, |limit| deadline.min(Instant::now() + time::until(now, limit)));
+        let is_late = limit.is_some_and(|limit| now > limit);
+        let message = (!is_late).then(|| self.routes.by(*route, event));
+        let given = give(&*self.broker, deadline, message).await;
+        Begun { draft, version, unversioned, limit, deadline, given, room }
+    }
+
+    async fn publish(
+        &self,
+        begun: impl Future<Output = Option<Begun>>,
+        deadline: Instant,
+    ) -> Result<Published, PublishError> {
+        let begun = timeout_at(deadline, begun).await.map_err(|_| PublishError::Timeout)?;
+        let Begun { draft, version, unversioned, limit, deadline, given, room } = begun.ok_or(BrokerError::Closed)?;
+        let Draft { event, route, due, terms, register, keeps, .. } = &draft;
+        // The register recognizes both copies by their id or version. The delay is computed anew for each try. Nothing is sent
+        // after the limit, because the adapter drops a publish whose caller is gone.
+        let again = || {
+            let now = self.clock.now();
+            let route = event.nbf.map_or(*route, |_| self.routes.after(event.early_by(now)));
+            limit.is_none_or(|limit| now <= limit).then(|| self.routes.by(route, event))
+        };
+        confirm(&*self.broker, &self.broker_outage, deadline, given, again).await?;
         fail_point!("publish.confirmed");
         if unversioned {
             self.versions.went_without();
         }
         if version.is_some() || (*register && !self.versions.is_away()) {
-            let Draft { event, terms, due, keeps, .. } = draft;
             let record = Record {
                 subject: event.subject(),
                 slot: event.stamp.slot.clone(),
@@ -352,24 +425,15 @@ impl Shared {
             self.versions.record(record).await;
         }
         fail_point!("publish.recorded");
-        Ok(Published { id: draft.event.id.clone(), unversioned })
+        drop(room);
+        Ok(Published { id: draft.event.id, unversioned })
     }
+}
 
-    /// Publishes the event again if the connection broke. The register recognizes both copies by their id or version. The delay
-    /// is computed anew for each try. Nothing is sent after `limit`, because the adapter drops a publish whose caller is gone.
-    async fn send(&self, event: &Event, route: Route, limit: Option<Timestamp>) -> Result<(), PublishError> {
-        let mut first = Some(route);
-        let again = || match event.nbf {
-            Some(_) => self.routes.after(event.early_by(self.clock.now())),
-            None => route,
-        };
-        let within = limit.map_or(PUBLISH_LIMIT, |limit| time::until(self.clock.now(), limit).min(PUBLISH_LIMIT));
-        send(&*self.broker, &self.broker_outage, within, || {
-            let is_late = limit.is_some_and(|limit| self.clock.now() > limit);
-            (!is_late).then(|| self.routes.by(first.take().unwrap_or_else(again), event))
-        })
-        .await
-    }
+/// Sends a message, unless it is too late. What is given one after the other reaches a queue in that order.
+async fn give(broker: &dyn Broker, deadline: Instant, message: Option<Message>) -> Given {
+    let sent = timeout_at(deadline, broker.send(message.ok_or(PublishError::Timeout)?)).await;
+    Ok(sent.map_err(|_| PublishError::Timeout)??)
 }
 
 /// Publishes until the broker confirms, at most until the limit. `message` builds the message anew for each try, and returns
@@ -380,9 +444,29 @@ pub(crate) async fn send(
     within: Duration,
     mut message: impl FnMut() -> Option<Message>,
 ) -> Result<(), PublishError> {
+    let deadline = Instant::now() + within;
+    let given = give(broker, deadline, message()).await;
+    confirm(broker, outage, deadline, given, message).await
+}
+
+/// Waits for the confirm of a message, and publishes it again until the broker confirms it, at most until the deadline.
+async fn confirm(
+    broker: &dyn Broker,
+    outage: &BrokerOutage,
+    deadline: Instant,
+    given: Given,
+    mut message: impl FnMut() -> Option<Message>,
+) -> Result<(), PublishError> {
+    let mut first = Some(given);
     let publish = || {
-        let message = message().ok_or(PublishError::Timeout);
-        async move { Ok(broker.publish(message?).await?) }
+        let given = first.take();
+        let message = if given.is_none() { message() } else { None };
+        async move {
+            match given {
+                Some(given) => Ok(given?.await?),
+                None => Ok(broker.publish(message.ok_or(PublishError::Timeout)?).await?),
+            }
+        }
     };
     let sent = publish
         .retry(backoff())
@@ -392,7 +476,7 @@ pub(crate) async fn send(
                 outage.begins(error);
             }
         });
-    match tokio::time::timeout(within, sent).await {
+    match timeout_at(deadline, sent).await {
         Ok(sent) => {
             sent?;
             outage.ends();

@@ -1,6 +1,7 @@
-//! How many events a publisher has under way, and when it says that they are due.
+//! How many events a publisher has under way, in which order it sends them, and when it says that they are due.
 
 use std::{
+    future::ready,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -8,7 +9,11 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream};
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::join_all,
+    stream::{self, FuturesUnordered},
+};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
@@ -23,6 +28,7 @@ use crate::{
         compile::compile,
         register::{DedupSlot, Subject},
         spec::Topology,
+        wire::Message,
     },
     ports::{BrokerError, Clock, Index as _, Register},
 };
@@ -81,6 +87,66 @@ async fn no_event_is_asked_for_before_there_is_room() {
     assert_eq!(asked.load(Ordering::SeqCst), 6);
     confirms(&script).add_permits(99);
     assert_eq!(published.count().await, 99);
+}
+
+/// A publisher of a type whose events compete if they have a reference.
+fn competing() -> (Arc<Script>, Publisher) {
+    let (topology, broker, script) = slow("version: 1\nname: t\ntypes: { import: { coalesce: latest } }");
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(Arc::new(SystemClock), Duration::from_secs(1)));
+    (script, Publisher::new(topology, broker, &register, Arc::new(SystemClock)))
+}
+
+/// Two of three events wait for a version.
+fn numbered(number: usize) -> NewEvent {
+    let event = NewEvent::new("import", number.to_string());
+    if number.is_multiple_of(3) { event } else { event.reference(number.to_string()) }
+}
+
+/// Returns the numbers of the events in the order in which the broker has them.
+fn arrived(script: &Script) -> Vec<usize> {
+    let published = script.published.lock().expect("no panic");
+    let number = |message: &Message| std::str::from_utf8(&message.body).expect("text").parse().expect("a number");
+    published.iter().map(number).collect()
+}
+
+#[tokio::test]
+async fn the_events_of_a_stream_reach_the_broker_in_its_order() {
+    let (script, publisher) = competing();
+    confirms(&script).add_permits(200);
+    let events = stream::iter((0..200).map(numbered));
+    assert!(publisher.in_flight(10).publish_stream(events).all(|published| ready(published.is_ok())).await);
+    assert_eq!(arrived(&script), (0..200).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn calls_of_one_task_reach_the_broker_in_their_order_also_beyond_the_limit_of_unconfirmed_ones() {
+    let (script, publisher) = competing();
+    let publisher = publisher.in_flight(10);
+    let mut calls: FuturesUnordered<_> = (0..100).map(|number| publisher.publish(numbered(number))).collect();
+    for number in 100..200 {
+        confirms(&script).add_permits(1);
+        assert!(calls.next().await.is_some_and(|published| published.is_ok()));
+        calls.push(publisher.publish(numbered(number)));
+    }
+    confirms(&script).add_permits(100);
+    assert!(calls.all(|published| ready(published.is_ok())).await);
+    assert_eq!(arrived(&script), (0..200).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_polled_again_or_dropped_holds_up_no_other() {
+    let (script, publisher) = competing();
+    confirms(&script).add_permits(9);
+    let never_polled = publisher.publish(numbered(1));
+    let mut aside = Box::pin(publisher.publish(numbered(2)));
+    assert!(aside.as_mut().now_or_never().is_none());
+    assert!(publisher.publish(numbered(4)).now_or_never().is_none(), "dropped");
+    publisher.publish(numbered(5)).await.expect("published");
+    publisher.publish(numbered(6)).await.expect("published");
+    assert_eq!(arrived(&script), [2, 5, 6]);
+    aside.await.expect("published");
+    never_polled.await.expect("published");
+    assert_eq!(arrived(&script), [2, 5, 6, 1]);
 }
 
 /// Half-way between two milliseconds.

@@ -84,7 +84,8 @@ impl Versions {
 
     pub(super) async fn wait(&self, event: &Event, asked: Asked<impl Future<Output = Answer>>) -> Option<i64> {
         let Asked { at: asked, answer } = asked;
-        match tokio::time::timeout(self.limit, answer).await {
+        // From the question on: of many publishes in a row, each would wait for the whole limit after the one before.
+        match tokio::time::timeout_at(asked + self.limit, answer).await {
             Ok(Ok(Reserved::Version(version))) => return Some(version),
             // The key of this reference cannot be read. Other events are answered.
             Ok(Err(error @ RegisterError::Unreadable { .. })) => self.log_unread(event, &error),

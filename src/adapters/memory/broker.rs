@@ -24,7 +24,7 @@ use crate::{
         compile::Desired,
         wire::{Incoming, Message},
     },
-    ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Look, Order},
+    ports::{Broker, BrokerError, BrokerIdentity, Clock, Confirming, Deliveries, Delivery, Look, Order},
 };
 
 /// Runs a compiled topology without a server, by RabbitMQ's rules for routing, TTLs, dead letters and returned
@@ -91,22 +91,21 @@ impl fmt::Debug for MemoryBroker {
 
 #[async_trait]
 impl Broker for MemoryBroker {
-    async fn publish(&self, message: Message) -> Result<(), BrokerError> {
+    async fn send(&self, message: Message) -> Result<Confirming, BrokerError> {
         #[cfg(test)]
         self.shared.script.publish(&message).await?;
         let Message { exchange, routing_key, mut properties, body } = message;
         // RabbitMQ 4 ignores this header in messages that clients publish.
         properties.headers.remove("x-death");
         let message = queues::Message::new(&routing_key, Content { properties, body });
-        let Some(refusals) = self.shared.publish(&exchange, &message) else {
-            return Err(missing_exchange(&exchange));
-        };
+        let taken = self.shared.publish(&exchange, &message);
         #[cfg(test)]
-        self.shared.script.confirm().await;
-        match refusals {
-            0 => Ok(()),
-            _ => Err(BrokerError::Nacked { exchange, reason: "a queue is full".to_owned() }),
-        }
+        let shared = Arc::clone(&self.shared);
+        Ok(Box::pin(async move {
+            #[cfg(test)]
+            shared.script.confirm().await;
+            taken
+        }))
     }
 
     async fn consume(

@@ -74,14 +74,20 @@ impl Shared {
         state
     }
 
-    /// Routes a message. Returns the number of queues that refused it, or `None` if the exchange does not exist.
-    pub(super) fn publish(&self, exchange: &str, message: &queues::Message<Content>) -> Option<usize> {
+    /// Routes a message.
+    pub(super) fn publish(&self, exchange: &str, message: &queues::Message<Content>) -> Result<(), BrokerError> {
         let mut state = self.state();
-        let has_exchange = state.queues.routes().has_exchange(exchange);
-        let refusals = has_exchange.then(|| state.queues.publish(exchange, message));
+        let routes = state.queues.routes();
+        if !routes.has_exchange(exchange) {
+            return Err(missing_exchange(exchange));
+        }
+        let refusals = state.queues.publish(exchange, message);
         drop(state);
         self.changed.notify_waiters();
-        refusals
+        if refusals > 0 {
+            return Err(BrokerError::Nacked { exchange: exchange.to_owned(), reason: "a queue is full".to_owned() });
+        }
+        Ok(())
     }
 
     /// Takes the message at the head of a queue and notes it as unacknowledged.

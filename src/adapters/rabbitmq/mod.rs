@@ -38,7 +38,7 @@ use self::{
 };
 use crate::{
     domain::wire::Message,
-    ports::{Broker, BrokerError, BrokerIdentity, Deliveries, Delivery, Look, Order},
+    ports::{Broker, BrokerError, BrokerIdentity, Confirming, Deliveries, Delivery, Look, Order},
 };
 
 /// A RabbitMQ broker with four connections: one publishes, one consumes, one takes single messages with
@@ -47,7 +47,7 @@ use crate::{
 pub struct RabbitMq {
     url: AmqpUrl,
     name: String,
-    publisher: ConfirmChannel,
+    publisher: Arc<ConfirmChannel>,
     consuming: Shared,
     taking: Shared,
     looking: Shared,
@@ -79,7 +79,7 @@ impl RabbitMq {
     /// Must be called within a tokio runtime.
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
-        let publisher = ConfirmChannel::new(url.clone(), format!("{name} (publishing)"));
+        let publisher = Arc::new(ConfirmChannel::new(url.clone(), format!("{name} (publishing)")));
         let (consuming, taking, looking) = (Shared::new("consuming"), Shared::new("aside"), Shared::new("looking"));
         let (suspects, burst) = (Suspects::default(), Burst::default());
         let (quiet, closed) = (consumer::QUIET, CancellationToken::new());
@@ -150,8 +150,8 @@ impl RabbitMq {
 
 #[async_trait]
 impl Broker for RabbitMq {
-    async fn publish(&self, message: Message) -> Result<(), BrokerError> {
-        self.publisher.publish(message).await
+    async fn send(&self, message: Message) -> Result<Confirming, BrokerError> {
+        self.publisher.send(message).await
     }
 
     async fn consume(

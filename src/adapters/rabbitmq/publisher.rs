@@ -14,7 +14,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -36,7 +36,10 @@ use super::{
     meters::{ConfirmMeters, Reconnects},
     silence::{self, Confirms},
 };
-use crate::{domain::wire::Message, ports::BrokerError};
+use crate::{
+    domain::wire::Message,
+    ports::{BrokerError, Confirming},
+};
 
 /// The number of messages that lapin may hold until they are written to the socket. It writes all of them at once. What a
 /// caller has given up is sent all the same once lapin has it.
@@ -76,46 +79,63 @@ impl ConfirmChannel {
         }
     }
 
-    /// Publishes a message, and waits for the broker's confirm. If the returned future is dropped, the message may have
-    /// been sent.
-    pub(super) async fn publish(&self, message: Message) -> Result<(), BrokerError> {
-        let (exchange, size) = (message.exchange.clone(), message.body.len());
-        let (to, routing_key) = (codec::short(&message.exchange)?, codec::short(&message.routing_key)?);
-        let properties = codec::write(&message.properties)?;
+    /// Gives a message to lapin, and returns what waits for the broker's confirm. If either future is dropped, the message may
+    /// have been sent.
+    pub(super) async fn send(self: &Arc<Self>, message: Message) -> Result<Confirming, BrokerError> {
+        let Message { exchange, routing_key, properties, body } = message;
+        let (to, key) = (codec::short(&exchange)?, codec::short(&routing_key)?);
+        let (properties, size) = (codec::write(&properties)?, body.len());
         let open = self.open().await?;
         let since = Instant::now();
         let waiting = open.connection.confirms.begin();
-        let answer = async {
-            let room = open.connection.room().await;
-            let sharing = Arc::clone(&open);
-            let sending = Box::pin(async move {
-                let options = BasicPublishOptions::default();
-                sharing.channel.basic_publish(to, routing_key, options, &message.body, properties).await
-            });
-            let confirm = open.send(Sending { sending: Some(sending), room }).await?;
-            fail_point!("broker.sent");
-            confirm.await
-        };
-        tokio::select! {
-            // A confirm that comes at the last moment counts.
+        let room = tokio::select! {
             biased;
-            answer = answer => match answer {
-                Ok(confirmation) => {
-                    self.confirms.answered(since, &confirmation);
-                    waiting.answered(&confirmation);
-                    open.answered(&confirmation);
-                    confirmed(&confirmation, &exchange)
-                }
-                Err(error) => {
-                    self.confirms.unanswered();
-                    Err(fault(&self.url, &error, &exchange, size))
-                }
-            },
+            room = open.connection.room() => room,
             () = waiting.silent() => {
                 self.confirms.unanswered();
-                Err(self.silent())
+                return Err(self.silent());
             }
-        }
+        };
+        let sharing = Arc::clone(&open);
+        let mut sending = Sending {
+            sending: Some(Box::pin(async move {
+                let options = BasicPublishOptions::default();
+                sharing.channel.basic_publish(to, key, options, &body, properties).await
+            })),
+            room,
+        };
+        let taken = open.take(&mut sending);
+        let publisher = Arc::clone(self);
+        Ok(Box::pin(async move {
+            let answer = async {
+                let confirm = match taken {
+                    Poll::Ready(sent) => sent?,
+                    Poll::Pending => poll_fn(|context| sending.poll(context)).await?,
+                };
+                fail_point!("broker.sent");
+                confirm.await
+            };
+            tokio::select! {
+                // A confirm that comes at the last moment counts.
+                biased;
+                answer = answer => match answer {
+                    Ok(confirmation) => {
+                        publisher.confirms.answered(since, &confirmation);
+                        waiting.answered(&confirmation);
+                        open.answered(&confirmation);
+                        confirmed(&confirmation, &exchange)
+                    }
+                    Err(error) => {
+                        publisher.confirms.unanswered();
+                        Err(fault(&publisher.url, &error, &exchange, size))
+                    }
+                },
+                () = waiting.silent() => {
+                    publisher.confirms.unanswered();
+                    Err(publisher.silent())
+                }
+            }
+        }))
     }
 
     /// Returns the open channel, or opens one. A channel that a missing exchange has closed, or on which a message was
@@ -218,15 +238,10 @@ impl Open {
         }
     }
 
-    /// Gives a message to lapin, and waits until it is written to the socket.
-    async fn send(&self, mut sending: Sending) -> lapin::Result<PublisherConfirm> {
-        let mut is_taken = false;
-        poll_fn(|context| {
-            let _order = (!std::mem::replace(&mut is_taken, true))
-                .then(|| self.order.lock().unwrap_or_else(PoisonError::into_inner));
-            sending.poll(context)
-        })
-        .await
+    /// Lets lapin take a message: the first poll of its publish. The next poll registers whoever waits for the answer.
+    fn take(&self, sending: &mut Sending) -> Poll<lapin::Result<PublisherConfirm>> {
+        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        sending.poll(&mut Context::from_waker(Waker::noop()))
     }
 }
 

@@ -14,5 +14,6 @@ mod large;
 mod listed;
 mod once;
 mod outcomes;
+mod published;
 mod redis_away;
 mod stopping;

@@ -155,7 +155,7 @@ fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl 
         Some(why) => Err(why),
         None => line::read(&line.line).map_err(|error| error.to_string()),
     };
-    // The order of these calls is the order in which versions are reserved, so it must be the order of the lines.
+    // The versions have the order of these calls, and the queue that of their first polls: so both must be that of the lines.
     let publishing = match event {
         Ok(event) => Either::Left(publisher.publish(event)),
         Err(why) => Either::Right(std::future::ready(why)),

@@ -108,6 +108,7 @@ impl Exit {
                 BrokerError::Locked { .. } => (Self::Locked, None),
                 BrokerError::Missing { .. }
                 | BrokerError::Nacked { .. }
+                | BrokerError::Unroutable { .. }
                 | BrokerError::TooLarge { .. }
                 | BrokerError::Stream { .. }
                 | BrokerError::Closed => (Self::Error, None),

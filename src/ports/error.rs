@@ -55,6 +55,17 @@ pub enum BrokerError {
         /// The cause.
         reason: String,
     },
+    /// No queue takes the message: the exchange has no binding for its routing key, and no alternate exchange that leads to a
+    /// queue. The broker has returned the message.
+    #[error(
+        "the exchange {exchange} leads `{routing_key}` to no queue, and has no alternate exchange that does; run `topology apply`"
+    )]
+    Unroutable {
+        /// The exchange of the message.
+        exchange: String,
+        /// The routing key of the message.
+        routing_key: String,
+    },
     /// The message is larger than the broker's limit. A retry fails until the limit is raised.
     #[error("the broker takes no message of {size} bytes for {exchange}: {reason}")]
     TooLarge {

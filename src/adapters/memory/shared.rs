@@ -74,12 +74,19 @@ impl Shared {
         state
     }
 
-    /// Routes a message.
+    /// Routes a message with the flag `mandatory`.
     pub(super) fn publish(&self, exchange: &str, message: &queues::Message<Content>) -> Result<(), BrokerError> {
         let mut state = self.state();
         let routes = state.queues.routes();
         if !routes.has_exchange(exchange) {
             return Err(missing_exchange(exchange));
+        }
+        if routes.of(exchange, &message.key).is_empty() {
+            if exchange.is_empty() {
+                return Err(missing_queue(&message.key));
+            }
+            let (exchange, routing_key) = (exchange.to_owned(), message.key.clone());
+            return Err(BrokerError::Unroutable { exchange, routing_key });
         }
         let refusals = state.queues.publish(exchange, message);
         drop(state);

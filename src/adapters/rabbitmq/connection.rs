@@ -26,6 +26,7 @@ pub use super::url::{AmqpUrl, AmqpUrlError};
 use super::{
     closing,
     greeting::{self, Greeted, SharedIdentity},
+    returns::Returns,
     url::Node,
 };
 use crate::{
@@ -53,17 +54,21 @@ impl AmqpUrl {
     /// # Errors
     /// When the broker is unreachable, or refuses the credentials or the virtual host.
     pub async fn connect(&self, name: &str) -> Result<Connection, BrokerError> {
-        Ok(self.link(name).await?.0.connection)
+        Ok(self.link(name, None).await?.0.connection)
     }
 
     /// Opens a connection and its first channel. A node that is shutting down accepts connections, and closes them
-    /// before they can be used: then the next node is tried.
-    pub(super) async fn link(&self, name: &str) -> Result<(Link, Channel), BrokerError> {
+    /// before they can be used: then the next node is tried. `returns` notes the messages that the broker returns.
+    pub(super) async fn link(
+        &self,
+        name: &str,
+        returns: Option<&Arc<Returns>>,
+    ) -> Result<(Link, Channel), BrokerError> {
         let limit = if self.is_cluster() { NODE_TIMEOUT } else { CONNECT_TIMEOUT };
         let mut failures = Vec::new();
         for (place, node) in self.turn() {
             let opening = async {
-                let connection = self.open(node, name).await?;
+                let connection = self.open(node, name, returns.map(Arc::clone)).await?;
                 let channel = connection.create_channel().await?;
                 Ok((connection, channel))
             };
@@ -96,7 +101,7 @@ impl AmqpUrl {
         Ok(self.identity().unwrap_or_default())
     }
 
-    async fn open(&self, node: &Node, name: &str) -> Result<Connection, Failure> {
+    async fn open(&self, node: &Node, name: &str, returns: Option<Arc<Returns>>) -> Result<Connection, Failure> {
         let config = node.is_tls().then(|| self.tls().client()).transpose();
         let connector = config.map_err(|error| Failure::Away(error.to_string()))?.map(RustlsConnector::from);
         let (host, port) = node.address();
@@ -123,7 +128,8 @@ impl AmqpUrl {
                         None => stream,
                     };
                     // `Greeted` is wrapped around TLS, so it reads the greeting in the clear.
-                    Ok::<_, io::Error>(AsyncTcpStream::Plain(Greeted::new(stream, Arc::clone(&greeting))))
+                    let greeted = Greeted::new(stream, Arc::clone(&greeting), returns.clone());
+                    Ok::<_, io::Error>(AsyncTcpStream::Plain(greeted))
                 };
                 Ok(tokio::time::timeout(CONNECT_TIMEOUT, dialling)
                     .await

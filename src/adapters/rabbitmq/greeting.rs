@@ -7,7 +7,7 @@ use std::{
     os::fd::{AsFd, AsRawFd},
     pin::Pin,
     sync::{Arc, OnceLock},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
@@ -25,6 +25,7 @@ use futures_util::{
 };
 use lapin::{AsyncTcpStream, types::AMQPValue};
 
+use super::returns::{Returns, Sieve};
 use crate::ports::BrokerIdentity;
 
 /// The longest greeting that is read, in bytes. RabbitMQ's greeting has some 500.
@@ -41,11 +42,13 @@ pub(super) struct Greeted {
     stream: AsyncTcpStream<Socket>,
     /// The part of the greeting that has arrived, until the greeting is complete.
     coming: Option<(Vec<u8>, SharedIdentity)>,
+    /// Takes out the messages that the broker returns, on a connection that publishes.
+    sieve: Option<Sieve>,
 }
 
 impl Greeted {
-    pub(super) fn new(stream: AsyncTcpStream<Socket>, answered: SharedIdentity) -> Self {
-        Self { stream, coming: Some((Vec::new(), answered)) }
+    pub(super) fn new(stream: AsyncTcpStream<Socket>, answered: SharedIdentity, returns: Option<Arc<Returns>>) -> Self {
+        Self { stream, coming: Some((Vec::new(), answered)), sieve: returns.map(Sieve::new) }
     }
 
     fn observe(&mut self, bytes: &[u8]) {
@@ -74,11 +77,18 @@ fn identity(start: &Start) -> BrokerIdentity {
 
 impl AsyncRead for Greeted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if let Poll::Ready(Ok(read)) = read {
+        loop {
+            let passed = self.sieve.as_mut().map_or(0, |sieve| sieve.give(buffer));
+            if passed > 0 {
+                return Poll::Ready(Ok(passed));
+            }
+            let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
             self.observe(&buffer[..read]);
+            match &mut self.sieve {
+                Some(sieve) if read > 0 => sieve.take(&buffer[..read]),
+                _ => return Poll::Ready(Ok(read)),
+            }
         }
-        read
     }
 
     fn poll_read_vectored(
@@ -86,7 +96,7 @@ impl AsyncRead for Greeted {
         cx: &mut Context<'_>,
         buffers: &mut [io::IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.coming.is_none() {
+        if self.coming.is_none() && self.sieve.is_none() {
             return Pin::new(&mut self.stream).poll_read_vectored(cx, buffers);
         }
         match buffers.iter_mut().find(|buffer| !buffer.is_empty()) {
@@ -151,7 +161,7 @@ impl Reactor for Greeting {
         address: SocketAddr,
     ) -> impl Future<Output = io::Result<Self::TcpStream>> + Send + 'static {
         let connecting = self.0.tcp_connect_addr(address);
-        async { Ok(Greeted::new(AsyncTcpStream::Plain(connecting.await?), SharedIdentity::default())) }
+        async { Ok(Greeted::new(AsyncTcpStream::Plain(connecting.await?), SharedIdentity::default(), None)) }
     }
 }
 
@@ -182,6 +192,12 @@ mod tests {
 
     /// Returns the identity that is found in these bytes when they are read in pieces of this size.
     async fn heard(bytes: &[u8], piece: usize) -> Option<BrokerIdentity> {
+        let found = heard_by(None, bytes, piece).await;
+        assert_eq!(heard_by(Some(Arc::default()), bytes, piece).await, found, "on a connection that publishes");
+        found
+    }
+
+    async fn heard_by(returns: Option<Arc<Returns>>, bytes: &[u8], piece: usize) -> Option<BrokerIdentity> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (connected, accepted) = tokio::join!(Tokio::current().tcp_connect_addr(address), listener.accept());
@@ -189,7 +205,8 @@ mod tests {
         server.write_all(bytes).await.expect("a reader");
         server.shutdown().await.expect("a reader");
         let answered = SharedIdentity::default();
-        let mut stream = Greeted::new(AsyncTcpStream::Plain(connected.expect("a server")), Arc::clone(&answered));
+        let stream = AsyncTcpStream::Plain(connected.expect("a server"));
+        let mut stream = Greeted::new(stream, Arc::clone(&answered), returns);
         let (mut read, mut piece) = (Vec::new(), vec![0; piece]);
         loop {
             let count = std::future::poll_fn(|cx| {

@@ -13,6 +13,7 @@ mod meters;
 mod objects;
 pub mod publisher;
 mod receipts;
+mod returns;
 mod silence;
 mod suspects;
 mod unreadable;
@@ -137,7 +138,7 @@ impl RabbitMq {
             let channel = link.channel().await?;
             return Ok((Arc::clone(open.insert(link)), channel));
         }
-        match self.closed.run_until_cancelled(self.url.link(name)).await {
+        match self.closed.run_until_cancelled(self.url.link(name, None)).await {
             Some(linked) => {
                 let (link, channel) = linked?;
                 shared.reconnects.opened();

@@ -34,6 +34,7 @@ use super::{
     closing, codec,
     connection::{AmqpUrl, Link},
     meters::{ConfirmMeters, Reconnects},
+    returns::Returns,
     silence::{self, Confirms},
 };
 use crate::{
@@ -96,10 +97,11 @@ impl ConfirmChannel {
                 return Err(self.silent());
             }
         };
+        let returned = open.connection.returns.count();
         let sharing = Arc::clone(&open);
         let mut sending = Sending {
             sending: Some(Box::pin(async move {
-                let options = BasicPublishOptions::default();
+                let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
                 sharing.channel.basic_publish(to, key, options, &body, properties).await
             })),
             room,
@@ -123,7 +125,11 @@ impl ConfirmChannel {
                         publisher.confirms.answered(since, &confirmation);
                         waiting.answered(&confirmation);
                         open.answered(&confirmation);
-                        confirmed(&confirmation, &exchange)
+                        confirmed(&confirmation, &exchange)?;
+                        if open.connection.returns.has_since(returned, &exchange, &routing_key) {
+                            return Err(unroutable(exchange, routing_key));
+                        }
+                        Ok(())
                     }
                     Err(error) => {
                         publisher.confirms.unanswered();
@@ -163,9 +169,10 @@ impl ConfirmChannel {
             }
         }
         drop(before);
-        let (link, channel) = self.url.link(&self.name).await?;
+        let returns = Arc::<Returns>::default();
+        let (link, channel) = self.url.link(&self.name, Some(&returns)).await?;
         self.reconnects.opened();
-        Open::new(Arc::new(Connection::new(link)), channel).await
+        Open::new(Arc::new(Connection::new(link, returns)), channel).await
     }
 
     /// Returns the error of a message on a silent connection. The message may have arrived.
@@ -182,16 +189,17 @@ impl ConfirmChannel {
 struct Connection {
     link: Link,
     confirms: Arc<Confirms>,
+    returns: Arc<Returns>,
     /// Room for messages that are not written yet.
     room: Arc<Semaphore>,
     _watching: AbortOnDropHandle<()>,
 }
 
 impl Connection {
-    fn new(link: Link) -> Self {
+    fn new(link: Link, returns: Arc<Returns>) -> Self {
         let confirms = Arc::<Confirms>::default();
         let watching = confirms.watch(link.connection.status().clone());
-        Self { link, confirms, room: Arc::new(Semaphore::new(UNWRITTEN)), _watching: watching }
+        Self { link, confirms, returns, room: Arc::new(Semaphore::new(UNWRITTEN)), _watching: watching }
     }
 
     /// Waits until lapin may take another message.
@@ -286,6 +294,14 @@ pub fn confirmed(confirmation: &Confirmation, exchange: &str) -> Result<(), Brok
         Confirmation::NotRequested => "the channel gives no confirms",
     };
     Err(BrokerError::Nacked { exchange: exchange.to_owned(), reason: reason.to_owned() })
+}
+
+/// Returns the error of a message that no queue takes. The default exchange leads to the queue that the routing key names.
+fn unroutable(exchange: String, routing_key: String) -> BrokerError {
+    if exchange.is_empty() {
+        return BrokerError::Missing { object: format!("the queue {routing_key}") };
+    }
+    BrokerError::Unroutable { exchange, routing_key }
 }
 
 /// Translates lapin's error for a message. If the error is about another message, that one has closed the shared

@@ -96,7 +96,7 @@ impl OneByOne {
 impl Taker {
     async fn take(self) -> Result<Taken, BrokerError> {
         let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await else { return Ok(Taken::Nothing) };
-        let (link, channel) = self.url.link(&self.name).await?;
+        let (link, channel) = self.url.link(&self.name, None).await?;
         let failed = |link: &Link, error: lapin::Error| {
             if suspects::is_unreadable(&error) {
                 return Ok(Taken::Unreadable);
@@ -219,7 +219,7 @@ impl InOrder {
         suspects: &Suspects,
         closed: CancellationToken,
     ) -> Result<Self, BrokerError> {
-        let (link, channel) = url.link(name).await?;
+        let (link, channel) = url.link(name, None).await?;
         let link = Arc::new(link);
         // This connection consumes this queue alone, so it tells anew whether the unreadable message is in this queue.
         suspects.clear(queue);

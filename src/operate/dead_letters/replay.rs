@@ -1,6 +1,6 @@
 //! Replays letters: publishes their events to the scheduler, as if they had not failed.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use fail::fail_point;
@@ -23,7 +23,7 @@ use crate::{
         wire::{self, Message, REPLAYS, Value},
     },
     operate::{sending::was, shared::Shared},
-    ports::{BrokerError, Receipt},
+    ports::Receipt,
     publish::{
         published::{PUBLISH_LIMIT, PublishError},
         publisher,
@@ -100,45 +100,26 @@ impl Act for Replay {
 }
 
 impl Replay {
-    /// Publishes messages to the queue of their source, by the default exchange. RabbitMQ confirms and drops a message for a
-    /// queue that does not exist, so the queue has to be there before the publish and after the confirm.
+    /// Publishes messages to the queue of their source, by the default exchange.
     async fn give_back(&self, messages: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
         let Shared { broker, outage, topology, routes, .. } = &*self.shared;
         let queue = |held: &Held| {
             let (name, spec) = topology.sources.get_key_value(held.letter.source.as_ref()?)?;
             Some(spec.queue(&routes.names, name))
         };
-        let messages: Vec<(Held, String)> = messages
-            .into_iter()
-            .filter_map(|held| Some((queue(&held)?, held)))
-            .map(|(queue, held)| (held, queue))
-            .collect();
-        let queues: BTreeSet<&str> = messages.iter().map(|(_, queue)| queue.as_str()).collect();
-        let exist = async || {
-            for queue in &queues {
-                broker.ready(queue).await?;
-            }
-            Ok::<_, BrokerError>(())
+        let messages = messages.into_iter().filter_map(|held| Some((queue(&held)?, held)));
+        let send = |(queue, held): (String, Held)| async move {
+            let message = returned(&held.letter, &queue);
+            (held, publisher::send(&**broker, outage, PUBLISH_LIMIT, || Some(message.clone())).await)
         };
-        if let Err(error) = exist().await {
-            return (0, Err(error.into()));
-        }
-        let send = |(held, queue): &(Held, String)| {
-            let message = returned(&held.letter, queue);
-            async move { publisher::send(&**broker, outage, PUBLISH_LIMIT, || Some(message.clone())).await }
-        };
-        let answers = join_all(messages.iter().map(send)).await;
-        if let Err(error) = exist().await {
-            return (0, Err(error.into()));
-        }
-        fail_point!("replay.confirmed");
         let (mut confirmed, mut result) = (Vec::new(), Ok(()));
-        for ((held, _), answer) in messages.into_iter().zip(answers) {
+        for (held, answer) in join_all(messages.map(send)).await {
             match answer {
                 Ok(()) => confirmed.push(held.held),
                 Err(error) => result = result.and(Err(DeadLettersError::Publish(error))),
             }
         }
+        fail_point!("replay.confirmed");
         (acknowledge(confirmed).await, result)
     }
 

@@ -1,10 +1,17 @@
 //! Channels and connections that end, or go silent, without the client's doing.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use hatchery::{
-    BrokerError, Hatchery, NewEvent, Outcome,
+    BrokerError, CancellationToken, Hatchery, NewEvent, Outcome, PublishError,
     internals::{
         ports::Broker as _,
         rabbitmq::{RabbitMq, connection::AmqpUrl},
@@ -16,7 +23,7 @@ use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 use crate::support::{
     amqp::Amqp,
-    broker::{PASSWORD, VirtualHost, eventually},
+    broker::{PASSWORD, VirtualHost, eventually, text},
     declared::{Declared, publish},
     private, redis,
     relay::Relay,
@@ -164,4 +171,83 @@ async fn a_publish_to_a_missing_exchange_fails_no_other_publish_for_good() {
         }
     }
     broker.close().await;
+}
+
+/// Without its binding and without the exchange that catches the rest, the broker confirms and returns what is published.
+/// Publishes of many tasks are under way meanwhile, also of another type.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_event_that_the_broker_returns_is_reported_as_published() {
+    let declared = Declared::new("types: { mail: {}, lost: {} }").await;
+    let (hatchery, queue) = (declared.connect().await, declared.processing("lost"));
+    let (stop, returned) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
+    let tasks: Vec<_> = (0..8)
+        .map(|task| {
+            let (publisher, stop, returned) = (hatchery.publisher(), stop.clone(), Arc::clone(&returned));
+            tokio::spawn(async move {
+                let mut published = HashSet::new();
+                for round in 0.. {
+                    if stop.is_cancelled() {
+                        break;
+                    }
+                    let publish = |n: u32| {
+                        let (id, event_type) = (format!("{task}-{round}-{n}"), ["mail", "lost"][n as usize % 2]);
+                        let publishing = publisher.publish(NewEvent::new(event_type, "{}").id(id.clone()));
+                        async move { (id, event_type, publishing.await) }
+                    };
+                    for (id, event_type, told) in join_all((0..20).map(publish)).await {
+                        match told {
+                            Ok(_) if event_type == "lost" => drop(published.insert(id)),
+                            Err(PublishError::Broker(BrokerError::Unroutable { exchange, routing_key }))
+                                if event_type == "lost" =>
+                            {
+                                assert_eq!((exchange.as_str(), routing_key.as_str()), ("t.scheduler", "lost.now"));
+                                returned.fetch_add(1, Ordering::Relaxed);
+                            }
+                            told => assert!(told.is_ok(), "{event_type}: {told:?}"),
+                        }
+                    }
+                }
+                published
+            })
+        })
+        .collect();
+    let amqp = declared.amqp().await;
+    eventually("events arrive", async || (amqp.ready(&queue).await > 100).then_some(())).await;
+    declared.host.delete("exchanges", &["t.unrouted"]);
+    let bindings = declared.host.list("bindings");
+    let binding = bindings.iter().find(|it| it["destination"] == queue && it["source"] == "t.processor").unwrap();
+    declared.host.delete("bindings", &["e", "t.processor", "q", &queue, text(binding, "properties_key")]);
+    eventually("events are returned", async || (returned.load(Ordering::Relaxed) > 100).then_some(())).await;
+    stop.cancel();
+    let mut published = HashSet::new();
+    for task in tasks {
+        published.extend(task.await.unwrap());
+    }
+    while let Some(message) = amqp.get(&queue).await {
+        published.remove(message.properties.message_id().as_ref().unwrap().as_str());
+    }
+    assert!(published.is_empty(), "{} were reported as published, and are gone", published.len());
+
+    declared.apply().await;
+    publish(&hatchery, NewEvent::new("lost", "{}")).await;
+}
+
+/// Somebody has declared exchanges anew, without bindings and alternate exchanges.
+#[tokio::test]
+async fn a_letter_that_the_broker_returns_stays_with_its_worker() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    publish(&hatchery, NewEvent::new("mail", "{}")).await;
+    for exchange in ["t.scheduler", "t.dead-letter"] {
+        declared.host.delete("exchanges", &[exchange]);
+        declared.host.put("exchanges", exchange, &json!({ "type": "topic", "durable": true }));
+    }
+    let told = hatchery.publisher().publish(NewEvent::new("mail", "{}")).await;
+    assert!(matches!(told, Err(PublishError::Broker(BrokerError::Unroutable { .. }))), "{told:?}");
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::DeadLetter { reason: "never".into() });
+    worker.runs.reach(1).await;
+    let (amqp, letters) = (declared.amqp().await, declared.dead_letters("mail"));
+    declared.host.bind("t.dead-letter", &letters, "mail.#");
+    amqp.take(&letters).await;
+    assert_eq!(worker.stop().await.dead_lettered, 1);
 }

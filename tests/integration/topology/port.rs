@@ -219,3 +219,20 @@ async fn an_error_names_the_missing_exchange_or_queue(#[case] which: Which) {
     }
     broker.require(&names(&["t.scheduler"]), &names(&["t.processor.mail"])).await.unwrap();
 }
+
+/// RabbitMQ confirms such a message, and returns it before.
+#[rstest]
+#[case::memory(Which::Memory)]
+#[case::rabbitmq(Which::RabbitMq)]
+#[tokio::test]
+async fn a_message_that_no_queue_takes_is_an_error(#[case] which: Which) {
+    let (broker, _kept) = broker(which).await;
+    let publish = |exchange: &str, routing_key: &str| {
+        let (exchange, routing_key) = (exchange.to_owned(), routing_key.to_owned());
+        broker.publish(Message { exchange, routing_key, properties: Properties::default(), body: "{}".into() })
+    };
+    let missing = publish("", "t.processor.none").await;
+    assert!(matches!(&missing, Err(BrokerError::Missing { object }) if object == "the queue t.processor.none"));
+    publish("t.scheduler", "none.now").await.unwrap();
+    expect_ready(&*broker, "t.unrouted", 1).await;
+}

@@ -164,8 +164,8 @@ fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl 
         let published = match publishing {
             Either::Left(publishing) => publishing.await.map_err(|error| {
                 match error {
-                    // The line is at fault, not the broker.
-                    PublishError::Broker(BrokerError::TooLarge { .. }) => {}
+                    // The line or its type is at fault, not the broker.
+                    PublishError::Broker(BrokerError::TooLarge { .. } | BrokerError::Unroutable { .. }) => {}
                     PublishError::Broker(_) | PublishError::Timeout => trust.lose(),
                     _ => {}
                 }

@@ -3,8 +3,8 @@
 pub use crate::{
     adapters::{bounded_file, memory, rabbitmq, redis, secret_url, tls},
     domain::{
-        compile, delay, event, names, reason, register, safety, schedule, settlement, source, spec, time, trouble, ttl,
-        versions, whereabouts, wire, words,
+        clocks, compile, delay, event, names, reason, register, safety, schedule, settlement, source, spec, time,
+        trouble, ttl, versions, whereabouts, wire, words,
     },
 };
 

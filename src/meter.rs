@@ -36,6 +36,7 @@ pub(crate) const SOURCE_CONSUMING: &str = "hatchery_source_consuming";
 pub(crate) const SCHEDULE_OVERDUE: &str = "hatchery_schedule_overdue_seconds";
 pub(crate) const SCHEDULE_LAST_START: &str = "hatchery_schedule_last_start_timestamp_seconds";
 pub(crate) const SCHEDULE_FAILED: &str = "hatchery_schedule_failed";
+pub(crate) const CLOCK_OFFSET: &str = "hatchery_clock_offset_seconds";
 
 /// A metric.
 #[derive(Debug)]
@@ -123,7 +124,7 @@ const OUTCOME: Label = Label {
 const MESSAGE: Label = Label { name: "outcome", values: &["mapped", "dead-lettered", "dropped", "returned"] };
 
 /// Every metric, in the order of an event's way.
-pub static METRICS: [Metric; 28] = [
+pub static METRICS: [Metric; 29] = [
     counter(PUBLISHED, &[TYPE, ROUTE], "Events that the broker has confirmed, by the way that they took"),
     counter(PUBLISH_FAILURES, &[TYPE], "Publishes that ended with an error after they were sent").alert("any"),
     counter(
@@ -170,6 +171,8 @@ pub static METRICS: [Metric; 28] = [
     counter(REGISTER_ERRORS, &[STATE, SIDE], "Calls to Redis without an answer, for each event"),
     counter(REGISTER_EMPTIED, &[SIDE], "Times that Redis was found emptied, counted by the first process that asks")
         .alert("any"),
+    gauge(CLOCK_OFFSET, &[], "How far the clock of the worker's machine is ahead of Redis's at least; negative if it is behind")
+        .alert("more than 5 either way"),
     counter(SOURCE_DELIVERED, &[SOURCE], "Messages taken from the queue of the source"),
     counter(SOURCE_MESSAGES, &[SOURCE, MESSAGE], "Messages of the source by what became of them").alert("`dead-lettered`"),
     gauge(SOURCE_CONSUMING, &[SOURCE], "1 while the worker consumes the queue of the source, else 0")
@@ -212,9 +215,9 @@ schedules: { good: { type: mail, every: 1m } }
 sources: { hr: { declare: on, events: [ { type: mail } ] } }
 ";
 
-    /// Metrics that appear when something happens that this test does not do, or that the adapter of the broker has.
-    const NOT_SHOWN: [&str; 6] =
-        [CONFIRMS, CONFIRM_DURATION, HANDLER_UNAVAILABLE, REGISTER_STATE, RECONNECTS, REGISTER_ERRORS];
+    /// Metrics that appear when something happens that this test does not do, or that the adapters have.
+    const NOT_SHOWN: [&str; 7] =
+        [CONFIRMS, CONFIRM_DURATION, HANDLER_UNAVAILABLE, REGISTER_STATE, RECONNECTS, REGISTER_ERRORS, CLOCK_OFFSET];
 
     #[tokio::test(start_paused = true)]
     async fn every_metric_of_a_page_has_the_labels_and_values_of_its_row() {

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use self::parts::in_parts;
 pub use self::{
@@ -20,6 +20,7 @@ pub use self::{
     written::Written,
 };
 use crate::domain::{
+    clocks,
     register::{
         Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
         Reserved, Settle, Subject,
@@ -228,6 +229,10 @@ pub trait ScheduleStates: Send + Sync + 'static {
     ) -> Result<bool, RegisterError>;
     /// Takes the turn to heal the schedules, which others then do not get for this long. Returns whether it was free.
     async fn take_turn(&self, length: Duration) -> Result<bool, RegisterError>;
+    /// Tells `topology status` for this long that this machine's clock is so far ahead of Redis's.
+    async fn report_clock(&self, _ahead: SignedDuration, _length: Duration) -> Result<(), RegisterError> {
+        Ok(())
+    }
 }
 
 /// The register, which tells which copies are stale. A call takes a batch and answers in the order of the batch. Each
@@ -300,6 +305,23 @@ pub trait Index: Send + Sync + 'static {
 
 /// A clock.
 pub trait Clock: Send + Sync + 'static {
-    /// Returns the present time.
+    /// Returns the present time by the clock of this machine.
     fn now(&self) -> Timestamp;
+
+    /// Returns how far the clock of this machine is ahead of Redis's at least, and a negative time if it is behind. Zero until Redis has
+    /// answered; `None` if there is no other clock.
+    fn ahead(&self) -> Option<SignedDuration> {
+        None
+    }
+
+    /// Returns the present time by the clock that all machines share: this machine's, or Redis's if this machine's is wrong.
+    fn shared(&self) -> Timestamp {
+        clocks::shared(self.now(), self.ahead())
+    }
+
+    /// Returns the later one of both times. An event is early if it is early by both clocks: otherwise one wrong clock would put events off
+    /// that are due.
+    fn latest(&self) -> Timestamp {
+        self.now().max(self.shared())
+    }
 }

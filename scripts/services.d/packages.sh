@@ -12,6 +12,8 @@ missing_packages() {
     if [[ $WANT_PYTHON == yes ]] && ! has_pika; then say python3-pika; fi
     if [[ $WANT_PYTHON == yes ]] && ! command -v node >/dev/null; then say nodejs; fi
     if [[ $WANT_PYTHON == yes ]] && ! has_croniter && ! find_pip; then say python3-pip-whl; fi
+    # For workers with a wrong clock.
+    if [[ $WANT_PYTHON == yes ]] && ! command -v faketime >/dev/null; then say faketime; fi
 }
 
 # The first python3 on the PATH may be the user's own, which does not see Debian's packages; so the system's is tried too.

@@ -5,7 +5,6 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::hatchery::{ConnectError, Hatchery, events};
 use crate::{
     adapters::{
-        clock::SystemClock,
         rabbitmq::{RabbitMq, connection::AmqpUrl},
         redis::RedisRegister,
         secret_url::UrlText,
@@ -13,7 +12,7 @@ use crate::{
     },
     domain::spec::Topology,
     operate::Events,
-    ports::{Register, RegisterError},
+    ports::{Register, RegisterError, ScheduleStates as _},
     publish::{publisher::Publisher, versions::VERSION_WAIT},
 };
 
@@ -253,21 +252,27 @@ impl Builder {
         let register = self.register(&amqp)?;
         let Self { topology, name, tls, version_wait, quiet, .. } = self;
         let topology = Arc::new(topology);
-        // Connect now: the first publish waits only briefly for Redis, and connecting may take longer.
-        if topology.types.values().any(|spec| spec.register) {
-            register.connect_soon();
-        }
+        let uses_register = topology.types.values().any(|spec| spec.register);
         let broker = RabbitMq::new(amqp.with_tls(tls), &name);
         let broker = Arc::new(match quiet {
             Some(quiet) => broker.with_quiet(quiet),
             None => broker,
         });
         let register = register.on_broker(broker.cluster_name());
-        broker.connect().await?;
+        // Connect to Redis now: the first publish waits only briefly for Redis, and connecting may take longer. The answer also shows
+        // whether the clock of this machine is right. Without one the first publish meets the error again.
+        let comparing = async {
+            if uses_register {
+                register.connect_soon();
+                let _ = tokio::time::timeout(VERSION_WAIT, register.schedules()).await;
+            }
+        };
+        let (connected, ()) = tokio::join!(broker.connect(), comparing);
+        connected?;
         // The reply timeout of Redis is the shorter one, so that a silent Redis is reported as such and not as a missing version.
         let limit = version_wait.saturating_sub(Duration::from_millis(10));
         let versions: Arc<dyn Register> = Arc::new(register.clone().with_limit(limit));
-        let clock = Arc::new(SystemClock);
+        let clock = register.clock();
         let publisher = Publisher::waiting(Arc::clone(&topology), broker.clone(), &versions, clock, version_wait);
         Ok(Hatchery { topology, broker, register, publisher })
     }

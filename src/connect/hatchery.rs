@@ -4,7 +4,6 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     adapters::{
-        clock::SystemClock,
         rabbitmq::{RabbitMq, connection::AmqpUrlError},
         redis::RedisRegister,
     },
@@ -80,7 +79,8 @@ const EVENTS_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn events(topology: Arc<Topology>, broker: Arc<dyn Broker>, register: RedisRegister) -> Events {
     let register = Arc::new(register.with_limit(EVENTS_LIMIT));
-    Events::new(topology, broker, register.clone(), register, Arc::new(SystemClock))
+    let clock = register.clock();
+    Events::new(topology, broker, register.clone(), register, clock)
 }
 
 impl fmt::Debug for Hatchery {
@@ -145,7 +145,8 @@ impl Hatchery {
     #[must_use]
     pub fn worker(&self) -> Worker {
         let register = Arc::new(self.register.clone());
-        let worker = Worker::new(Arc::clone(&self.topology), self.broker(), register, Arc::new(SystemClock));
+        let clock = register.clock();
+        let worker = Worker::new(Arc::clone(&self.topology), self.broker(), register, clock);
         worker.publishing(self.publisher())
     }
 

@@ -141,10 +141,13 @@ impl Event {
         serde_json::from_slice(&self.payload)
     }
 
-    /// Returns how long the event must still wait, and zero when it is due. No handler gets an event that must wait.
+    /// Returns how long the event must still wait, and zero when it is due. No handler gets an event that must wait. An event of a schedule
+    /// waits for its position also if its `nbf` is earlier: whoever has published it cannot run an instant early. A person can, with a copy.
     #[must_use]
     pub fn early_by(&self, now: Timestamp) -> Duration {
-        self.nbf.map_or(Duration::ZERO, |nbf| time::until(now, nbf))
+        let position = self.schedule.as_ref().filter(|_| self.stamp.generation == 0).map(|link| link.position);
+        let position = position.map(|ms| Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX));
+        self.nbf.max(position).map_or(Duration::ZERO, |due| time::until(now, due))
     }
 }
 

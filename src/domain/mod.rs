@@ -4,8 +4,9 @@
 //! and [`safety`] proves that these lose no event. [`event`] is an event, [`message`] a message of AMQP, and [`wire`]
 //! turns each into the other. [`delay`] chooses the route of a delayed event. [`register`] defines the calls to the
 //! register and their answers, [`trouble`] the causes of its outages. [`settlement`] decides what follows from a
-//! handler's answer. [`schedule`] defines periodic events.
+//! handler's answer. [`schedule`] defines periodic events. [`clocks`] compares a machine's clock with Redis's.
 
+pub mod clocks;
 pub mod compile;
 pub mod delay;
 pub mod event;

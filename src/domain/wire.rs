@@ -34,6 +34,9 @@ pub enum Poison {
         /// The values that are valid.
         expected: &'static str,
     },
+    /// The event is no schedule's, although its id or its header says so.
+    #[error("poison: the event is not of the schedule `{0}`, although its id or its header `schedule` says so")]
+    Forged(String),
 }
 
 /// The largest headers that a copy may take over, in bytes. All properties of a message must fit in one AMQP frame, by

@@ -42,7 +42,7 @@ impl Events {
     /// If Redis does not answer.
     #[doc(hidden)]
     pub async fn left_behind(&self, event_type: &EventType) -> Result<Option<LeftBehind>, EventsError> {
-        let now = self.shared.clock.now();
+        let now = self.shared.clock.shared();
         let mut behind = LeftBehind { events: 0, or_more: false, next_due: None };
         let due = Find {
             event_type: event_type.clone(),

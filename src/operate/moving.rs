@@ -214,7 +214,7 @@ impl Events {
 
 impl Shared {
     fn now(&self) -> Timestamp {
-        ceil_millis(self.clock.now())
+        ceil_millis(self.clock.shared())
     }
 
     /// Moves a batch, in the order of effects that the module's documentation describes. Returns no outcome for events that are
@@ -255,7 +255,7 @@ impl Shared {
     fn message(&self, event: &EventInfo, kept: &bytes::Bytes) -> Option<Event> {
         let (properties, body) = kept::decode(kept)?;
         let incoming = Incoming { routing_key: event.event_type.to_string(), properties, body };
-        let message = wire::decode(&event.event_type, incoming, self.clock.now(), String::new).ok()?;
+        let message = wire::decode(&event.event_type, incoming, self.clock.shared(), String::new).ok()?;
         let copy = event.copy.as_ref()?;
         (message.stamp.slot == copy.slot && message.stamp.version == copy.version).then_some(message)
     }

@@ -53,7 +53,7 @@ pub enum ScheduleChange {
     Armed(Timestamp),
     /// The schedule is paused, and has another definition now.
     Paused,
-    /// The schedule's next event was lost, or may be; it was published again and is due at this time.
+    /// The schedule's next event was lost, may be, or lay too far ahead; one was published again and is due at this time.
     ArmedAgain(Timestamp),
     /// The schedule has left the file: its next event does not run.
     Removed,
@@ -102,7 +102,7 @@ impl Schedules {
     /// # Errors
     /// When Redis does not answer.
     pub async fn plan(&self) -> Result<Vec<(String, ScheduleChange)>, SchedulesError> {
-        let (mut states, now) = (self.shared.register.schedules().await?, self.shared.clock.now());
+        let (mut states, now) = (self.shared.register.schedules().await?, self.shared.clock.shared());
         let mut changes = Vec::new();
         for (name, definition) in &self.shared.topology.schedules {
             let before = states.remove(name.as_str()).as_deref().and_then(State::parse);
@@ -148,7 +148,7 @@ impl Schedules {
         let repairer = self.repairer();
         let repaired = repairer.repair(definition, |state| {
             was_changed = is_changed(state.as_ref(), definition);
-            Some(State::applied(state, definition, self.shared.clock.now()))
+            Some(State::applied(state, definition, self.shared.clock.shared()))
         });
         Ok(ScheduleChange::of(repaired.await?, was_changed))
     }
@@ -179,7 +179,7 @@ impl Schedules {
     /// When the schedule is unknown, or Redis does not answer.
     pub async fn pause(&self, name: &str, reason: &str) -> Result<bool, SchedulesError> {
         let definition = self.definition(name)?;
-        let now = self.shared.clock.now();
+        let now = self.shared.clock.shared();
         let mut is_new = false;
         let paused = schedules::change(&*self.shared.register, definition.name.as_str(), |state| {
             let state = state?;
@@ -202,7 +202,7 @@ impl Schedules {
         let repaired = repairer.repair(definition, |state| {
             before.clone_from(&state);
             let state = state.filter(|state| !is_changed(Some(state), definition))?;
-            let resumed = state.resumed(definition, self.shared.clock.now());
+            let resumed = state.resumed(definition, self.shared.clock.shared());
             due = resumed.armed.map(|armed| schedules::time(armed.arm.due));
             Some(resumed)
         });
@@ -222,7 +222,7 @@ impl Schedules {
     /// When the schedule is unknown, or the broker does not answer.
     pub async fn run_now(&self, name: &str) -> Result<String, SchedulesError> {
         let definition = self.definition(name)?;
-        let now = self.shared.clock.now();
+        let now = self.shared.clock.shared();
         let at = now.as_millisecond();
         let id = format!("{name}!{}", Uuid::now_v7());
         let event = Template::of(definition).extra(id.clone(), Arm { position: at, due: at }, now);
@@ -258,7 +258,7 @@ impl Schedules {
     /// When the schedule is unknown, or the broker does not answer.
     pub async fn backfill(&self, name: &str, instant: Timestamp) -> Result<String, SchedulesError> {
         let definition = self.definition(name)?;
-        let now = self.shared.clock.now();
+        let now = self.shared.clock.shared();
         let arm = Arm { position: instant.as_millisecond(), due: now.as_millisecond() };
         let event = Template::of(definition).extra(format!("{name}!{instant}"), arm, now);
         self.repairer().send(&event).await?;
@@ -283,7 +283,7 @@ impl ScheduleChange {
     fn of(wanted: Option<Wanted>, is_changed: bool) -> Self {
         match wanted {
             Some(Wanted::Unpublished(arm)) => Self::Armed(schedules::time(arm.due)),
-            Some(Wanted::Late(arm)) => Self::ArmedAgain(schedules::time(arm.due)),
+            Some(Wanted::Late(arm) | Wanted::Ahead(arm)) => Self::ArmedAgain(schedules::time(arm.due)),
             None if is_changed => Self::Paused,
             None => Self::Unchanged,
         }

@@ -113,7 +113,7 @@ impl Shared {
         if sending.is_empty() {
             return Ok(());
         }
-        let asked = self.clock.now();
+        let asked = self.clock.shared();
         let reserves: Vec<Reserve> = sending.iter().map(|(_, send)| send.reserve()).collect();
         let reserved = self.register.reserve(&reserves).await?;
         let mut given = reserved.into_iter();
@@ -166,9 +166,9 @@ impl Shared {
     /// Publishes within a limit: the register may forget an event that is handled long after the reserve.
     async fn publish(&self, send: &Sending, asked: Timestamp) -> Result<(), PublishError> {
         let (copy, limit) = (&send.copy, time::due(asked, send.terms.dedup_retention / 2));
-        let left = |limit| time::until(self.clock.now(), limit).min(PUBLISH_LIMIT);
+        let left = |limit| time::until(self.clock.shared(), limit).min(PUBLISH_LIMIT);
         let message = || {
-            let now = self.clock.now();
+            let now = self.clock.shared();
             // Computed for each try, because the remaining delay shrinks.
             limit.is_none_or(|limit| now <= limit).then(|| self.routes.to_scheduler(copy, copy.early_by(now)))
         };

@@ -264,12 +264,13 @@ impl NewEvent {
         Self { reason: Some(reason.into()), ..self }
     }
 
-    /// Returns the date, and the delay from now until then.
-    pub(super) fn date(&self, now: Timestamp) -> (Option<Timestamp>, Duration) {
+    /// Returns the date, and the delay until then. A date that the program gives is one of this machine's clock. A delay is measured by the
+    /// broker, and the date that follows from it is one of the shared clock: the worker's clock tells whether it has come.
+    pub(super) fn date(&self, now: Timestamp, shared: Timestamp) -> (Option<Timestamp>, Duration) {
         match self.when {
             When::Now | When::After(Duration::ZERO) => (None, Duration::ZERO),
             When::At(time) => (Some(time::ceil_millis(time)), time::until(now, time::ceil_millis(time))),
-            When::After(delay) => (Some(time::ceil_millis(time::later(now, delay))), delay),
+            When::After(delay) => (Some(time::ceil_millis(time::later(shared, delay))), delay),
         }
     }
 

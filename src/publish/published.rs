@@ -79,6 +79,9 @@ pub enum PublishError {
         /// Its length in bytes.
         length: usize,
     },
+    /// The id is that of an event of a schedule, which could then not run.
+    #[error("the id is that of an event of the schedule `{0}`; choose another one")]
+    IdOfSchedule(String),
     /// The payload is larger than the file allows.
     #[error("the payload has {length} bytes, more than max-payload ({limit})")]
     TooLarge {

@@ -30,6 +30,7 @@ use crate::{
         delay::Route,
         event::{self, Event},
         register::{CopyVersion, DedupSlot, Record, Reserve, Terms},
+        schedule::forged::forged,
         spec::{Topology, TypeSpec},
         time,
         wire::{Message, kept},
@@ -302,9 +303,12 @@ impl Publisher {
 impl Shared {
     fn draft(&self, new: NewEvent) -> Result<Draft, PublishError> {
         let (event_type, spec) = self.spec(&new.event_type)?;
-        let now = self.clock.now();
-        let (nbf, mut delay) = new.date(now);
-        let mut event = new.into_event(event_type.clone(), nbf, now)?;
+        let (now, shared) = (self.clock.now(), self.clock.shared());
+        let (nbf, mut delay) = new.date(now, shared);
+        let mut event = new.into_event(event_type.clone(), nbf, shared)?;
+        if let Some(schedule) = forged(&event, &self.topology.schedules) {
+            return Err(PublishError::IdOfSchedule(schedule.to_string()));
+        }
         for (field, text) in [
             ("id", Some(&event.id)),
             ("correlation id", event.correlation_id.as_ref()),
@@ -324,7 +328,8 @@ impl Shared {
             delay = window.as_duration();
         }
         // In milliseconds, like the date: the due time is also the name of the event's slot.
-        let due = time::due(now, delay).map(time::ceil_millis).ok_or(PublishError::TooLate)?;
+        let due = time::due(shared, delay).map(time::ceil_millis).ok_or(PublishError::TooLate)?;
+        let due = nbf.map_or(due, |nbf| nbf.max(time::ceil_millis(shared)));
         event.stamp = CopyVersion { slot, version: 0, generation: 0 };
         let route = self.routes.after(delay);
         Ok(Draft {
@@ -403,9 +408,8 @@ impl Shared {
         // The register recognizes both copies by their id or version. The delay is computed anew for each try. Nothing is sent
         // after the limit, because the adapter drops a publish whose caller is gone.
         let again = || {
-            let now = self.clock.now();
-            let route = event.nbf.map_or(*route, |_| self.routes.after(event.early_by(now)));
-            limit.is_none_or(|limit| now <= limit).then(|| self.routes.by(route, event))
+            let route = event.nbf.map_or(*route, |_| self.routes.after(event.early_by(self.clock.latest())));
+            limit.is_none_or(|limit| self.clock.now() <= limit).then(|| self.routes.by(route, event))
         };
         confirm(&*self.broker, &self.broker_outage, deadline, given, again).await?;
         fail_point!("publish.confirmed");

@@ -40,7 +40,7 @@ impl Run {
     /// If the type or the reference is invalid.
     pub fn for_test(event: NewEvent) -> Result<Self, WordError> {
         let (event_type, now) = (event.event_type.parse()?, Timestamp::now());
-        let nbf = event.date(now).0.map(|nbf| nbf.min(now));
+        let nbf = event.date(now, now).0.map(|nbf| nbf.min(now));
         let event = event.into_event(event_type, nbf, now)?;
         Ok(Self { event: Arc::new(event), fence: Some(1), lost: CancellationToken::new() })
     }

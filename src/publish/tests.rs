@@ -219,6 +219,50 @@ async fn a_publish_with_a_version_waits_no_longer_for_the_broker_than_the_regist
     }
 }
 
+/// The clock of a machine that is ten minutes ahead of Redis's.
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(600).expect("a time")
+    }
+
+    fn ahead(&self) -> Option<jiff::SignedDuration> {
+        Some(jiff::SignedDuration::from_secs(600))
+    }
+}
+
+#[tokio::test]
+async fn a_delay_from_a_machine_whose_clock_is_wrong_ends_by_the_clock_of_redis() {
+    let (topology, broker, script) = slow("version: 1\nname: t\ntypes: { mail: {} }");
+    confirms(&script).add_permits(2);
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(Arc::new(Ahead), Duration::from_secs(1)));
+    let publisher = Publisher::new(topology, broker, &register, Arc::new(Ahead));
+    let nbf = |n: usize| {
+        let published = script.published.lock().expect("no panic");
+        published[n].properties.headers["nbf"].as_str().map(str::to_owned)
+    };
+    publisher.publish(NewEvent::new("mail", "{}").delay(Duration::from_secs(2))).await.expect("published");
+    assert_eq!(nbf(0).as_deref(), Some("1970-01-01T00:00:02.000Z"));
+    // A date is the caller's.
+    let date = Timestamp::from_second(900).expect("a time");
+    publisher.publish(NewEvent::new("mail", "{}").at(date)).await.expect("published");
+    assert_eq!(nbf(1).as_deref(), Some("1970-01-01T00:15:00.000Z"));
+}
+
+#[tokio::test]
+async fn an_id_of_a_schedule_is_refused() {
+    let file = "version: 1\nname: t\ntypes: { mail: {}, post: {} }\nschedules: { poll: { type: mail, every: 5m } }";
+    let (topology, broker, script) = slow(file);
+    confirms(&script).add_permits(1);
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(Arc::new(SystemClock), Duration::from_secs(1)));
+    let publisher = Publisher::new(topology, broker, &register, Arc::new(SystemClock));
+    let told = publisher.publish(NewEvent::new("mail", "{}").id("poll#17")).await;
+    assert!(matches!(told, Err(PublishError::IdOfSchedule(ref schedule)) if schedule == "poll"), "{told:?}");
+    // The ids of each type are its own.
+    publisher.publish(NewEvent::new("post", "{}").id("poll#17")).await.expect("published");
+}
+
 #[test]
 fn whoever_shows_the_whole_chain_of_an_error_shows_nothing_twice() {
     let away = BrokerError::Unreachable { url: "amqp://rabbit".to_owned(), reason: "cut".to_owned() };

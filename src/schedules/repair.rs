@@ -56,7 +56,7 @@ impl Repairer<'_> {
     ) -> Result<Option<Wanted>, RepairError> {
         let mut wanted = None;
         states::change(self.register, definition.name.as_str(), |state| {
-            let (state, lacks) = prepare(state)?.repaired(definition, self.clock.now());
+            let (state, lacks) = prepare(state)?.repaired(definition, self.clock.shared());
             wanted = lacks;
             Some(state)
         })
@@ -65,18 +65,18 @@ impl Repairer<'_> {
         let arm = wanted.arm();
         self.publish(definition, arm).await?;
         let digest = definition.digest();
-        let now = self.clock.now();
+        let now = self.clock.shared();
         states::change(self.register, definition.name.as_str(), |state| Some(state?.armed(&digest, arm, now))).await?;
         Ok(Some(wanted))
     }
 
     async fn publish(&self, definition: &Definition, arm: Arm) -> Result<(), RepairError> {
-        self.send(&Template::of(definition).event(arm, self.clock.now())).await
+        self.send(&Template::of(definition).event(arm, self.clock.shared())).await
     }
 
     /// Publishes an event, and tells the register's index of it.
     pub(crate) async fn send(&self, event: &Event) -> Result<(), RepairError> {
-        let message = || Some(self.routes.to_scheduler(event, event.early_by(self.clock.now())));
+        let message = || Some(self.routes.to_scheduler(event, event.early_by(self.clock.shared())));
         publisher::send(self.broker, self.outage, PUBLISH_LIMIT, message).await?;
         states::record(self.register, self.topology, event).await?;
         Ok(())

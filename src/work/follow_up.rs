@@ -85,7 +85,8 @@ impl Lane {
                 (Some((copy, To::Retry(ttl))), end, Counters::retried)
             }
             Decision::RetryAfter { after, failed } => {
-                let due = time::ceil_millis(time::later(now, after));
+                // The date says when the broker sends the copy on, whatever this machine's clock shows.
+                let due = time::ceil_millis(time::later(self.common.clock.shared(), after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
                 let end = copied(&copy, due, Stage::Retry);

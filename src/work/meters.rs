@@ -70,7 +70,7 @@ impl Meters {
     /// an event that a person has sent again.
     pub(super) fn start(&self, event: &Event, is_first: bool, clock: &dyn Clock) -> Running<'_> {
         if is_first && !event.by_hand {
-            let late = clock.now().duration_since(event.due());
+            let late = clock.shared().duration_since(event.due());
             self.lateness.record(Duration::try_from(late).unwrap_or_default());
         }
         self.in_flight.increment(1.0);

@@ -15,6 +15,7 @@ mod alone;
 mod builder;
 mod busy_wait;
 mod claim;
+mod clock_watch;
 mod common;
 mod consumer;
 mod counters;

@@ -78,7 +78,7 @@ impl Lane {
     pub(super) async fn copy_until(&self, event: &Event, why: Wait) -> Disposition {
         Disposition::after(match why {
             Wait::Until(time) => {
-                let wait = time::until(self.common.clock.now(), time).max(SOONEST_LATER);
+                let wait = time::until(self.common.clock.shared(), time).max(SOONEST_LATER);
                 self.send_on(event, wait).await
             }
             Wait::Busy => self.send_busy(event, true).await,

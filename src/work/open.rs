@@ -16,6 +16,7 @@ use crate::{
     domain::{
         event::Event,
         names,
+        schedule::forged::forged,
         settlement::{OFTEN, SUSPECT, suspect},
         wire::{self, Incoming, Message, Poison},
         words::plain,
@@ -100,8 +101,15 @@ impl Lane {
             self.counters.poisoned();
             return Err(Instead::Reject);
         }
-        let now = self.common.clock.now();
+        let now = self.common.clock.latest();
+        let schedules = &self.common.topology.schedules;
+        let routing_key = if schedules.is_empty() { String::new() } else { message.routing_key.clone() };
         let event = wire::decode(&self.event_type, message, now, fresh_id).map_err(Instead::Bury)?;
+        if let Some(schedule) = forged(&event, schedules) {
+            let poison = Poison::Forged(schedule.to_string());
+            let incoming = Incoming { routing_key, properties: wire::encode(&event), body: event.payload };
+            return Err(Instead::Bury(Box::new((poison, incoming))));
+        }
         if event.early_by(now).is_zero() { Ok(event) } else { Err(Instead::Wait(Box::new(event))) }
     }
 
@@ -111,7 +119,7 @@ impl Lane {
             Instead::Reject => Disposition::Reject,
             Instead::Bury(poisoned) => Disposition::after(self.bury(&poisoned.0, &poisoned.1).await),
             Instead::Wait(event) => {
-                Disposition::after(self.send_on(&event, event.early_by(self.common.clock.now())).await)
+                Disposition::after(self.send_on(&event, event.early_by(self.common.clock.latest())).await)
             }
         }
     }

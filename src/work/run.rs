@@ -178,7 +178,8 @@ impl Setup {
         }
         let leases = common.clone();
         let _renewing = AbortOnDropHandle::new(tokio::spawn(async move { renewal::renew(&leases).await }));
-        if !common.topology.schedules.is_empty() {
+        let uses_register = common.topology.types.values().any(|spec| spec.register);
+        if !common.topology.schedules.is_empty() || uses_register && common.clock.ahead().is_some() {
             common.spawn(&tasks, healing::heal(Arc::clone(&common)));
         }
         let health = common.clone();

@@ -40,7 +40,7 @@ impl<'a> ScheduleMeters<'a> {
             Ok(states) => states,
             Err(error) => return tracing::debug!(%error, "the states of the schedules are not read"),
         };
-        let now = common.clock.now();
+        let now = common.clock.shared();
         for (definition, meters) in &self.0 {
             let state = states.get(definition.name.as_str()).and_then(|text| State::parse(text)).unwrap_or_default();
             // The event of another definition is not the one that the file asks for. `topology status` finds it.

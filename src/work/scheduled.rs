@@ -46,7 +46,7 @@ impl Lane {
         let event = claimed.event();
         let Some(link) = self.chain_link(event) else { return Ok(None) };
         let restored = self.restore(link).await.map_err(NotSettled::Answer)?;
-        let now = self.common.clock.now();
+        let now = self.common.clock.shared();
         let Some(state) = restored else {
             // Redis has lost the state, and this worker's file does not have the schedule.
             if time::later(event.due(), UNKNOWN) >= now {
@@ -72,7 +72,7 @@ impl Lane {
         let arming = self.arm_next(event, link, &state, now);
         let next = if arms { arming.await.map_err(NotSettled::Answer)? } else { None };
         if next.is_some() || skips.is_some() {
-            let now = self.common.clock.now();
+            let now = self.common.clock.shared();
             let armed = self.change(link, |state| {
                 let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm, now));
                 Some(match skips {
@@ -90,7 +90,7 @@ impl Lane {
     /// Notes that a run of a schedule's event is over, and arms the next event where that comes after the run.
     pub(super) async fn end_scheduled(&self, event: &Event, decision: &Decision) -> Result<(), Disposition> {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
-        let now = self.common.clock.now();
+        let now = self.common.clock.shared();
         let (outcome, failed) = match decision {
             Decision::Finish => ("done".to_owned(), false),
             Decision::Drop { reason } => (format!("dropped: {reason}"), false),
@@ -120,7 +120,7 @@ impl Lane {
 
     /// Notes that the event waits for its next run.
     pub(super) async fn note_wait(&self, link: &Link, wait: Duration) -> Result<(), Disposition> {
-        let until = self.run_ends(self.common.clock.now(), wait);
+        let until = self.run_ends(self.common.clock.shared(), wait);
         self.change(link, |state| Some(state?.goes_on(link, until))).await.map(drop)
     }
 
@@ -135,7 +135,7 @@ impl Lane {
     async fn pass_on(&self, event: &Event) -> Result<(), Disposition> {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
         let Some(state) = self.restore(link).await?.filter(|state| state.stands_at(link)) else { return Ok(()) };
-        let now = self.common.clock.now();
+        let now = self.common.clock.shared();
         let Some(next) = self.arm_next(event, link, &state, now).await? else { return Ok(()) };
         self.change(link, |state| Some(state?.armed(&link.digest, next, now))).await?;
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule was settled before; its schedule goes on with the next one");
@@ -151,7 +151,8 @@ impl Lane {
         now: Timestamp,
     ) -> Result<Option<Arm>, Disposition> {
         let next = || link.rule.next(&link.schedule, link.position, now);
-        let Some(arm) = state.is_next(link).then(next).flatten() else { return Ok(None) };
+        let goes_on = state.is_next(link) && !link.is_ahead(now);
+        let Some(arm) = goes_on.then(next).flatten() else { return Ok(None) };
         let Some(template) = Template::of_event(event) else { return Ok(None) };
         let next = template.event(arm, now);
         self.send_on(&next, next.early_by(now)).await?;
@@ -192,7 +193,7 @@ impl Lane {
     /// Returns the state of a schedule. If Redis has lost it, it is that of this worker's file, if the file has the schedule.
     async fn restore(&self, link: &Link) -> Result<Option<State>, Disposition> {
         let own = self.common.topology.schedules.get(&link.schedule).map(Definition::digest);
-        self.change(link, |state| State::restored(state, own.as_deref())).await
+        self.change(link, |state| State::restored(state, own.as_deref(), self.common.clock.shared())).await
     }
 
     /// Changes the state of a schedule, however long it takes until Redis answers.

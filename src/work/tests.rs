@@ -1,6 +1,7 @@
 //! The order of effects, seen from outside: a broker and a register in memory that write down what they are asked.
 
 mod claiming;
+mod clocks;
 mod delivered;
 mod in_order;
 mod large;

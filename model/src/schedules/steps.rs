@@ -187,7 +187,7 @@ impl World {
         let at = match at {
             At::Claimed => {
                 let own = scenario.definition(scenario.files[worker]).digest();
-                self.state = State::restored(self.state.take(), Some(&own));
+                self.state = State::restored(self.state.take(), Some(&own), now);
                 let admission = self.state.as_ref()?.admit(&link, false, now);
                 let end = match admission {
                     Admission::Run => End::Run,
@@ -364,7 +364,7 @@ impl World {
                     return None;
                 }
                 self.healed = true;
-                let restored = State::restored(self.state.take(), Some(&definition.digest()))?;
+                let restored = State::restored(self.state.take(), Some(&definition.digest()), self.time())?;
                 let (state, wanted) = restored.repaired(&definition, self.time());
                 self.state = Some(state);
                 self.repair(wanted).unwrap_or(Repair::Idle)

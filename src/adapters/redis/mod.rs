@@ -1,6 +1,7 @@
 //! The register in Redis. Each call is one Lua script over a batch, which is called once for each shard.
 
 mod argument;
+mod clock;
 mod counters;
 mod damage;
 mod index;
@@ -19,7 +20,7 @@ use std::{
         Arc, Once,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -29,7 +30,9 @@ use futures_util::{
 };
 use redis::{FromRedisValue, Script, ScriptInvocation};
 
+pub use self::clock::ReportedClock;
 use self::{
+    clock::LastReading,
     counters::{Counters, Known},
     damage::Damage,
     items::{Call, Now, Timely},
@@ -60,8 +63,8 @@ const PACE: Duration = Duration::from_millis(2);
 const TOGETHER: usize = 128;
 
 /// The answer of a script to a batch: whether there was a counter, the answers, the key of the index that could not be
-/// used, the owner if that may be another broker, and why items could not be answered.
-type Batch<R> = (u8, Vec<R>, Option<Vec<u8>>, Option<Vec<u8>>, Vec<Vec<u8>>);
+/// used, the owner if that may be another broker, why items could not be answered, and Redis's time in us.
+type Batch<R> = (u8, Vec<R>, Option<Vec<u8>>, Option<Vec<u8>>, Vec<Vec<u8>>, i64);
 
 /// Returns the name of the cluster that the newest connection to the broker leads to, if the name is known.
 type ClusterName = Arc<dyn Fn() -> Option<String> + Send + Sync>;
@@ -75,6 +78,7 @@ pub struct RedisRegister {
     backlog_retention: Duration,
     limit: Duration,
     clock: Option<Arc<dyn Clock>>,
+    reading: Arc<LastReading>,
     cluster_name: ClusterName,
     counters: Arc<Counters>,
     /// How often Redis was found emptied since [`times_emptied`](Register::times_emptied) was last called.
@@ -116,6 +120,7 @@ impl RedisRegister {
             backlog_retention: spec.backlog_retention,
             limit: DEFAULT_LIMIT,
             clock: None,
+            reading: Arc::default(),
             cluster_name: Arc::new(|| None),
             counters: Arc::new(Counters::new(spec.shards)),
             emptied: Arc::default(),
@@ -301,8 +306,13 @@ impl RedisRegister {
         within: Within,
     ) -> Result<(Vec<R>, Vec<Vec<u8>>), RegisterError> {
         let known = self.counters.known(shard);
-        let (counter, answers, damage, other, failures): Batch<R> =
+        let asked = Instant::now();
+        let (counter, answers, damage, other, failures, micros): Batch<R> =
             self.link.call(script, self.keys.slot(shard), within).await?;
+        // Tests take the time from elsewhere.
+        if self.clock.is_none() {
+            self.reading.set(asked, micros);
+        }
         self.observe(shard, known, counter);
         if let Some(damage) = damage.filter(|_| self.damage.is_due()) {
             self.link.log_damaged(&String::from_utf8_lossy(&damage));

@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
+use jiff::SignedDuration;
 
-use super::{RedisRegister, scripts};
+use super::{RedisRegister, ReportedClock, scripts};
 use crate::{
     domain::register::transitions::millis,
     ports::{RegisterError, ScheduleStates},
@@ -13,7 +14,7 @@ use crate::{
 const SHARD: u16 = 0;
 
 impl RedisRegister {
-    async fn ask_schedules(&self, arguments: &[&str]) -> Result<Vec<String>, RegisterError> {
+    pub(super) async fn ask_schedules(&self, arguments: &[&str]) -> Result<Vec<String>, RegisterError> {
         let mut script = self.begin(&scripts::SCHEDULES, SHARD);
         for argument in arguments {
             script.arg(argument);
@@ -45,5 +46,10 @@ impl ScheduleStates for RedisRegister {
 
     async fn take_turn(&self, length: Duration) -> Result<bool, RegisterError> {
         Ok(!self.ask_schedules(&["turn", &millis(length).to_string()]).await?.is_empty())
+    }
+
+    async fn report_clock(&self, ahead: SignedDuration, length: Duration) -> Result<(), RegisterError> {
+        let report = ReportedClock::here(ahead).text();
+        self.ask_schedules(&["report", &report, &millis(length).to_string()]).await.map(drop)
     }
 }

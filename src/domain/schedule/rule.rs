@@ -124,6 +124,20 @@ impl Rule {
         }
     }
 
+    /// Tells whether an event cannot be the next one while no clock shows more than `latest`. A number is at most the time at which it was
+    /// given.
+    #[must_use]
+    pub fn is_ahead(&self, name: &Word, arm: Arm, latest: Timestamp) -> bool {
+        let ms = latest.as_millisecond();
+        match self.mode {
+            Mode::Fixed => arm.position > self.calendar.next_after(latest).map_or(ms, Timestamp::as_millisecond),
+            Mode::Sequential => {
+                let last = self.numbered(name, arm.position, latest);
+                arm.position > ms || last.is_some_and(|last| arm.due > last.due)
+            }
+        }
+    }
+
     fn at(&self, name: &Word, slot: Timestamp) -> Option<Arm> {
         let position = slot.as_millisecond();
         let due = time::due(slot, self.spread(name, position))?.as_millisecond();

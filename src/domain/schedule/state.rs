@@ -20,6 +20,10 @@ use crate::domain::time;
 /// queue, and then its copies are in vain. So each further copy waits as long again as the event is late.
 pub const OVERDUE: Duration = Duration::from_mins(1);
 
+/// By how much the clocks of two machines may differ. What lies further ahead was written by a wrong clock, or by nobody of the
+/// topology.
+pub const CLOCKS_DIFFER: Duration = Duration::from_mins(1);
+
 /// How long an event waits whose schedule is unknown to its worker and to Redis. Within this time the workers whose files have the
 /// schedule restore its state.
 pub const UNKNOWN: Duration = Duration::from_mins(2);
@@ -118,6 +122,8 @@ pub enum Wanted {
     Unpublished(Arm),
     /// It was published, and is late: lost, or behind others in its queue. Published again, it runs once.
     Late(Arm),
+    /// Another one is armed, which lies too far ahead.
+    Ahead(Arm),
 }
 
 impl Wanted {
@@ -125,7 +131,7 @@ impl Wanted {
     #[must_use]
     pub const fn arm(self) -> Arm {
         match self {
-            Self::Unpublished(arm) | Self::Late(arm) => arm,
+            Self::Unpublished(arm) | Self::Late(arm) | Self::Ahead(arm) => arm,
         }
     }
 }
@@ -153,11 +159,11 @@ impl State {
     #[must_use]
     pub fn applied(before: Option<Self>, definition: &Definition, now: Timestamp) -> Self {
         let digest = definition.digest();
-        let before = before.unwrap_or_default();
+        let before = before.unwrap_or_default().corrected(now);
         if before.digest == digest {
             return before;
         }
-        let after = before.last_position();
+        let after = before.last_position(now);
         // The instant of the former definition that has passed without a run is made up for. While the schedule was removed,
         // its event was settled without a run.
         let is_owed = |at: &i64| !before.is_removed() && *at <= now.as_millisecond();
@@ -176,8 +182,27 @@ impl State {
     /// Returns the state with which a worker goes on: that in Redis, or that of the worker's own file if Redis has lost it. Workers with
     /// another file then leave it alone, until the next `topology apply`.
     #[must_use]
-    pub fn restored(before: Option<Self>, digest: Option<&str>) -> Option<Self> {
-        before.or_else(|| Some(Self { digest: digest?.to_owned(), ..Self::default() }))
+    pub fn restored(before: Option<Self>, digest: Option<&str>, now: Timestamp) -> Option<Self> {
+        before
+            .map(|before| before.corrected(now))
+            .or_else(|| Some(Self { digest: digest?.to_owned(), ..Self::default() }))
+    }
+
+    /// Returns the state without what lies ahead, but for `armed`, whose rule must be known. A run that lies ahead may be under way all the
+    /// same: it counts as begun now, so that the next events neither run beside it nor wait for that date.
+    fn corrected(mut self, now: Timestamp) -> Self {
+        let (now, latest) = (now.as_millisecond(), latest(now).as_millisecond());
+        if let Some(run) = self.run.as_mut().filter(|run| run.position.max(run.started) > latest) {
+            let length = run.until.saturating_sub(run.started).max(0);
+            (run.position, run.started) = (run.position.min(now), run.started.min(now));
+            run.until = run.started.saturating_add(length);
+            run.ended = run.ended.map(|ended| ended.min(now));
+        }
+        // No event after the armed one is left out because of a pause that was before.
+        if let (Some(from), Some(armed)) = (self.from.as_mut(), self.armed) {
+            *from = (*from).min(armed.arm.position);
+        }
+        self
     }
 
     /// Returns the event that the chain lacks, if it lacks one, and the state that names it. The state is written before the event is
@@ -192,20 +217,27 @@ impl State {
         if self.digest != definition.digest() || self.paused.is_some() {
             return None;
         }
-        let first = || definition.rule.first(&definition.name, now, self.last_position(), None);
-        let Some(Armed { arm, published }) = self.armed else { return first().map(Wanted::Unpublished) };
-        let Some(published) = published else { return Some(Wanted::Unpublished(arm)) };
+        let first = |owed| definition.rule.first(&definition.name, now, self.last_position(now), owed);
         let now_ms = now.as_millisecond();
+        let Some(Armed { arm, published }) = self.armed else { return first(None).map(Wanted::Unpublished) };
+        if definition.rule.is_ahead(&definition.name, arm, latest(now)) {
+            // Instants since the last run are made up for, but none from before the wrong clock.
+            let since = now_ms.saturating_sub(2 * millis(OVERDUE)).max(self.from.unwrap_or(i64::MIN));
+            let owed = self.run.as_ref().map(|run| run.position.saturating_add(1).max(since));
+            return first(owed).map(Wanted::Ahead);
+        }
+        let Some(published) = published else { return Some(Wanted::Unpublished(arm)) };
+        let published = Some(published).filter(|published| *published <= latest(now).as_millisecond());
         let late = now_ms.saturating_sub(millis(OVERDUE));
         let run = self.run.as_ref().filter(|run| run.position >= arm.position);
         match (run, definition.rule.mode) {
             (None, _) => {
-                let last = published.max(arm.due);
+                let last = published.map_or(arm.due, |published| published.max(arm.due));
                 let wait = millis(OVERDUE).max(last - arm.due);
                 (now_ms - last > wait).then_some(Wanted::Late(arm))
             }
             // It was started, and arms the next one at its end.
-            (Some(run), Mode::Sequential) => (run.until < late).then(first).flatten().map(Wanted::Late),
+            (Some(run), Mode::Sequential) => (run.until < late).then(|| first(None)).flatten().map(Wanted::Late),
             // It was started as an event of the former definition, after which nobody has armed the next one.
             (Some(_), Mode::Fixed) => {
                 let next = || definition.rule.next(&definition.name, arm.position, now);
@@ -238,6 +270,9 @@ impl State {
         }
         if self.from.is_some_and(|from| link.position < from) {
             return Admission::Drop { why: "its schedule was paused when it was due", is_armed: false };
+        }
+        if link.rule.mode == Mode::Sequential && self.armed.is_some_and(|armed| armed.arm.position > link.position) {
+            return drop("a later event of its schedule is armed");
         }
         if self.is_next(link)
             && let Some(why) = link.is_too_late(now)
@@ -273,7 +308,8 @@ impl State {
     /// The state may still name the event before: it is written only after this event was published.
     #[must_use]
     pub fn stands_at(&self, link: &Link) -> bool {
-        let is_under_way = self.run.as_ref().is_some_and(|run| run.position == link.position && run.ended.is_none());
+        let id = link.id();
+        let is_under_way = self.run.as_ref().is_some_and(|run| run.id == id && run.ended.is_none());
         self.armed.is_some() && self.is_next(link) && !is_under_way
     }
 
@@ -317,7 +353,8 @@ impl State {
     /// Returns the state once a run has failed or was put off, and its event waits to run again.
     #[must_use]
     pub fn goes_on(mut self, link: &Link, until: Timestamp) -> Self {
-        if let Some(run) = self.run.as_mut().filter(|run| run.position == link.position) {
+        let id = link.id();
+        if let Some(run) = self.run.as_mut().filter(|run| run.id == id) {
             run.until = until.as_millisecond();
         }
         self
@@ -326,8 +363,8 @@ impl State {
     /// Returns the state once an event has ended. `failed` tells whether it went to dead-letter.
     #[must_use]
     pub fn ended(mut self, link: &Link, now: Timestamp, outcome: &str, failed: bool) -> Self {
-        let now = now.as_millisecond();
-        if let Some(run) = self.run.as_mut().filter(|run| run.position == link.position) {
+        let (id, now) = (link.id(), now.as_millisecond());
+        if let Some(run) = self.run.as_mut().filter(|run| run.id == id) {
             (run.ended, run.outcome) = (Some(now), Some(outcome.to_owned()));
         }
         if failed && link.rule.on_failure == OnScheduleFailure::Pause && self.digest == link.digest {
@@ -350,21 +387,35 @@ impl State {
         if self.paused.is_none() {
             return self;
         }
-        if self.armed.is_some_and(|armed| armed.arm.due > now.as_millisecond()) {
+        let is_ahead = |arm: Arm| definition.rule.is_ahead(&definition.name, arm, latest(now));
+        if self.armed.is_some_and(|armed| armed.arm.due > now.as_millisecond() && !is_ahead(armed.arm)) {
             return Self { paused: None, ..self };
         }
-        let first = definition.rule.first(&definition.name, now, self.last_position(), None);
+        let first = definition.rule.first(&definition.name, now, self.last_position(now), None);
         let armed = first.map(|arm| Armed { arm, published: None });
-        Self { paused: None, armed, from: first.map(|arm| arm.position), ..self }
+        Self { paused: None, armed, from: first.map(|arm| arm.position), ..self }.corrected(now)
     }
 
-    fn last_position(&self) -> Option<i64> {
-        let armed = self.armed.map(|armed| armed.arm.position);
-        armed.into_iter().chain(self.run.as_ref().map(|run| run.position)).max()
+    /// Returns the highest position that does not lie ahead.
+    fn last_position(&self, now: Timestamp) -> Option<i64> {
+        let (armed, latest) = (self.armed.map(|armed| armed.arm.position), latest(now).as_millisecond());
+        let positions = armed.into_iter().chain(self.run.as_ref().map(|run| run.position));
+        positions.filter(|position| *position <= latest).max()
     }
 }
 
+/// Returns the latest time that a right clock may show.
+fn latest(now: Timestamp) -> Timestamp {
+    time::later(now, CLOCKS_DIFFER)
+}
+
 impl Link {
+    /// Tells whether the event lies ahead, so that the chain does not go on from it.
+    #[must_use]
+    pub fn is_ahead(&self, now: Timestamp) -> bool {
+        self.position > latest(now).as_millisecond()
+    }
+
     /// Returns why the event is not to run any more, if it is late and its schedule does not make up for it.
     fn is_too_late(&self, now: Timestamp) -> Option<&'static str> {
         let slot = self.slot()?;
@@ -391,3 +442,7 @@ fn millis(duration: Duration) -> i64 {
 #[cfg(test)]
 #[path = "state_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "ahead_tests.rs"]
+mod ahead_tests;

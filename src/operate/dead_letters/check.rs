@@ -35,7 +35,7 @@ pub(super) async fn check<H>(
     letters: Vec<(Letter, H)>,
     register: Register<'_>,
 ) -> Result<Vec<Checked<H>>, DeadLettersError> {
-    let now = shared.clock.now();
+    let now = shared.clock.shared();
     let (mut checked, mut asked, mut slots) = (Vec::with_capacity(letters.len()), Vec::new(), Vec::new());
     for (letter, held) in letters {
         let read = letter.event(now);

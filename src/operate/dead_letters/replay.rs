@@ -79,7 +79,7 @@ impl Act for Replay {
     /// exist: the copy has the higher generation, so the register drops whatever a second replay publishes once one of
     /// them has run, and shows the letter as obsolete. A type with `register: off` runs twice then.
     async fn act(&self, batch: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
-        let now = ceil_millis(self.shared.clock.now());
+        let now = ceil_millis(self.shared.clock.shared());
         let (messages, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|held| held.letter.source.is_some());
         let (returned, result) = self.give_back(messages).await;
         if result.is_err() {
@@ -152,7 +152,7 @@ impl Replay {
 
     async fn send(&self, copy: &Event) -> Result<(), PublishError> {
         let Shared { broker, outage, routes, clock, .. } = &*self.shared;
-        let message = || Some(routes.to_scheduler(copy, copy.early_by(clock.now())));
+        let message = || Some(routes.to_scheduler(copy, copy.early_by(clock.shared())));
         publisher::send(&**broker, outage, PUBLISH_LIMIT, message).await
     }
 }

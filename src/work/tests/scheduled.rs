@@ -24,20 +24,20 @@ schedules:
 ";
 
 /// Noon, in ms since 1970.
-const NOON: i64 = 1_780_315_200_000;
-const HOUR: i64 = 3_600_000;
+pub(super) const NOON: i64 = 1_780_315_200_000;
+pub(super) const HOUR: i64 = 3_600_000;
 
-fn scheduled() -> World {
+pub(super) fn scheduled() -> World {
     let topology = Arc::new(crate::file::read(FILE, "topology.yaml").expect("a valid file"));
     World::of(topology, Script::default())
 }
 
-fn definition(world: &World, name: &str) -> Definition {
+pub(super) fn definition(world: &World, name: &str) -> Definition {
     world.topology().schedules[name].clone()
 }
 
 /// Puts the event of a schedule into its processing queue, and writes the state that `topology apply` has left.
-async fn arm(world: &World, name: &str, position: i64) -> State {
+pub(super) async fn arm(world: &World, name: &str, position: i64) -> State {
     let definition = definition(world, name);
     put(world, &definition, position);
     let arm = Arm { position, due: position };
@@ -60,7 +60,7 @@ async fn write(world: &World, name: &str, state: &State) {
     world.diary.clear();
 }
 
-async fn state(world: &World, name: &str) -> State {
+pub(super) async fn state(world: &World, name: &str) -> State {
     let text = world.register.schedule(name).await.expect("an answer").expect("a state");
     State::parse(&text).expect("a state")
 }

@@ -1,6 +1,7 @@
 //! Compares the instants of calendars with those of croniter, an implementation of cron in Python that shares no code
 //! with hatchery, and reads time zones with Python's `zoneinfo`.
 
+mod clocks;
 mod killed;
 mod operated;
 

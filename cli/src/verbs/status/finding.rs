@@ -218,6 +218,13 @@ pub(crate) enum Finding {
         /// The setting `maxmemory-policy`.
         policy: String,
     },
+    /// The clock of a machine differs from Redis's.
+    ClockWrong {
+        /// The name of the machine.
+        machine: String,
+        /// How far its clock is ahead of Redis's, in seconds; negative if it is behind.
+        ahead_seconds: i64,
+    },
     /// The management API does not answer, so that most of this is not known.
     ManagementAway {
         /// The cause.
@@ -288,6 +295,7 @@ impl Finding {
             | Self::RedisTaken { .. } => Severity::Stuck,
             Self::RedisEmptied { .. }
             | Self::RedisEvicts { .. }
+            | Self::ClockWrong { .. }
             | Self::ManagementAway { .. }
             | Self::ScheduleNotApplied { .. }
             | Self::SchedulePaused { .. }
@@ -316,6 +324,7 @@ impl Finding {
             Self::RedisTaken { .. } => "redis-taken",
             Self::RedisEmptied { .. } => "redis-emptied",
             Self::RedisEvicts { .. } => "redis-evicts",
+            Self::ClockWrong { .. } => "clock-wrong",
             Self::ManagementAway { .. } => "management-away",
             Self::ScheduleLate { .. } => "schedule-late",
             Self::ScheduleNotApplied { .. } => "schedule-not-applied",

@@ -7,6 +7,7 @@ use hatchery::{
     internals::{
         compile::Desired,
         names::{self, Names},
+        redis::ReportedClock,
         schedule::{definition::Definition, state::State as ScheduleState},
     },
 };
@@ -56,6 +57,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(overdue);
     findings.extend(schedules_late(topology, seen));
     findings.extend(of_redis);
+    findings.extend(wrong_clocks(seen));
     findings.extend(partial);
     findings.extend(blind(seen));
     findings.extend(schedules_not_applied(topology, seen));
@@ -108,6 +110,13 @@ fn armed<'a>(
     let states = seen.schedules.iter();
     states.flat_map(|states| {
         topology.schedules.values().filter_map(|definition| Some((definition, states.get(definition.name.as_str())?)))
+    })
+}
+
+fn wrong_clocks(seen: &Observation) -> impl Iterator<Item = Finding> {
+    seen.wrong_clocks.iter().map(|ReportedClock { machine, ahead }| Finding::ClockWrong {
+        machine: machine.clone(),
+        ahead_seconds: ahead.as_secs(),
     })
 }
 

@@ -15,11 +15,12 @@ use futures_util::{
 use hatchery::{
     EventInfo, EventType, RegisterError, State, Topology, Trouble,
     internals::{
+        clocks::is_wrong,
         compile::Desired,
         names::Names,
         ports::{Index as _, ScheduleStates as _},
         rabbitmq::connection::AmqpUrl,
-        redis::RedisRegister,
+        redis::{RedisRegister, ReportedClock},
         register::{Subject, index::Find},
         schedule::state::State as ScheduleState,
     },
@@ -100,6 +101,7 @@ impl<'a> Sources<'a> {
         let earlier = before.len().saturating_sub(READINGS - 1);
         seen.readings = before[earlier..].iter().cloned().chain(seen.readings).collect();
         seen.redis = self.look_at_redis(&mut seen).await;
+        self.compare_clocks(&mut seen).await;
         seen.schedules = self.schedules(&seen).await;
         seen.overdue = self.overdue(&seen).await;
         Ok(seen)
@@ -239,6 +241,18 @@ impl<'a> Sources<'a> {
             Err(_) if !self.is_given => Redis::NotGiven,
             Err(error) => Redis::Away { why: error.to_string() },
         }
+    }
+
+    /// Compares the clock of this machine with Redis's, and reads what workers have found.
+    async fn compare_clocks(&self, seen: &mut Observation) {
+        let (Some(register), Redis::There(_)) = (&self.register, &seen.redis) else { return };
+        let clock = register.clock();
+        let here = clock.ahead().filter(|ahead| is_wrong(*ahead)).map(ReportedClock::here);
+        let there = register.reported_clock().await.ok().flatten();
+        let is_here = |machine: &str| here.as_ref().is_some_and(|here| here.machine == machine);
+        let there = there.filter(|there| !is_here(&there.machine));
+        seen.wrong_clocks = there.into_iter().chain(here).collect();
+        seen.at = clock.shared();
     }
 
     async fn schedules(&self, seen: &Observation) -> Option<BTreeMap<String, ScheduleState>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hatchery::{
     EventType, Trouble,
-    internals::{register::index::TypeCounts, schedule::state::State as ScheduleState},
+    internals::{redis::ReportedClock, register::index::TypeCounts, schedule::state::State as ScheduleState},
 };
 use jiff::Timestamp;
 
@@ -35,6 +35,8 @@ pub(super) struct Observation {
     /// The numbers of dead letters in the last minutes, by queue.
     pub(super) letters: BTreeMap<String, Vec<Sample>>,
     pub(super) redis: Redis,
+    /// The machines whose clocks differ from Redis's: that of a worker, and this one.
+    pub(super) wrong_clocks: Vec<ReportedClock>,
     /// The states of the schedules, if Redis tells them.
     pub(super) schedules: Option<BTreeMap<String, ScheduleState>>,
     /// For each type the first event that should have run long ago.

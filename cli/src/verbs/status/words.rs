@@ -1,7 +1,7 @@
 //! What a finding says, and the command that helps.
 
-use hatchery::internals::words::plain;
-use jiff::Timestamp;
+use hatchery::internals::{clocks, words::plain};
+use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Cure, Finding, Letters, Queue};
 use crate::{plan::Shadowing, verbs::events::relative};
@@ -23,7 +23,8 @@ impl Finding {
             | Self::RedisTakesNoWrites { .. }
             | Self::RedisTaken { .. }
             | Self::RedisEmptied { .. }
-            | Self::RedisEvicts { .. } => self.words_of_redis(),
+            | Self::RedisEvicts { .. }
+            | Self::ClockWrong { .. } => self.words_of_redis(),
             Self::BrokerAlarm { alarms } => {
                 let alarms: Vec<String> =
                     alarms.iter().map(|alarm| format!("{} alarm on {}", alarm.resource, alarm.node)).collect();
@@ -137,6 +138,10 @@ impl Finding {
             Self::RedisEvicts { policy } => {
                 format!("Redis evicts keys when its memory is full (maxmemory-policy {policy}): events may run again")
             }
+            Self::ClockWrong { machine, ahead_seconds } => {
+                let by = clocks::words(SignedDuration::from_secs(*ahead_seconds));
+                format!("the clock of {machine} is {by} Redis's")
+            }
             _ => String::new(),
         }
     }
@@ -201,6 +206,7 @@ impl Finding {
             }
             Self::RedisEmptied { .. } => "redis-cli -u \"$REDIS_URL\" info keyspace".to_owned(),
             Self::RedisEvicts { .. } => "redis-cli -u \"$REDIS_URL\" config set maxmemory-policy noeviction".to_owned(),
+            Self::ClockWrong { .. } => "date +%s; redis-cli -u \"$REDIS_URL\" time".to_owned(),
             Self::ManagementAway { .. } => "curl -sS \"$RABBITMQ_MANAGEMENT_URL/api/overview\"".to_owned(),
             Self::DeadLetters { queues } => match queues.as_slice() {
                 [one] => format!("topology dead-letter list --type {}", type_of(&one.queue)),

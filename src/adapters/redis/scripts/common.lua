@@ -603,7 +603,7 @@ local failures = {}
 
 -- Answers a batch. Returns 2 if the counter existed before, 1 if it exists only now, and 0 if it does not exist: a caller that knew a
 -- counter learns from 1 or 0 that Redis was emptied. Then follow the answers, the key of the index that could not be
--- used (if any), the owner's cluster name if the owner may be another broker, and the failures.
+-- used (if any), the owner's cluster name if the owner may be another broker, the failures, and Redis's time in us.
 local function answer_all(answer)
   local done, failure = pcall(answer)
   -- Written even if an item failed: versions that the items before it were given must not be given again.
@@ -618,6 +618,7 @@ local function answer_all(answer)
   end
   return {
     given > 0 and 2 or (last > 0 and 1 or 0), answers, damage, is_used_by_another() and used_by.broker, failures,
+    now_us,
   }
 end
 

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use hatchery::{
     Trouble,
-    internals::schedule::{definition::Definition, state::State},
+    internals::{
+        redis::ReportedClock,
+        schedule::{definition::Definition, state::State},
+    },
 };
 use jiff::{SignedDuration, Timestamp};
 use rstest::rstest;
@@ -426,6 +429,19 @@ schedules:
   nightly: { type: mail, cron: \"0 3 * * *\" }
   poll: { type: mail, every: 5m }
 ";
+
+#[test]
+fn a_machine_whose_clock_is_wrong_is_named() {
+    let mut world = World::new();
+    let clock = |machine: &str, seconds| ReportedClock {
+        machine: machine.to_owned(),
+        ahead: SignedDuration::from_secs(seconds),
+    };
+    world.seen.wrong_clocks = vec![clock("worker-7", 2_592_000), clock("laptop", -90)];
+    let words: Vec<String> = world.findings().iter().map(Finding::words).collect();
+    let expected = ["the clock of worker-7 is 30d ahead of Redis's", "the clock of laptop is 1m 30s behind Redis's"];
+    assert_eq!(words, expected);
+}
 
 #[test]
 fn a_schedule_that_is_late_paused_or_not_applied_is_found() {

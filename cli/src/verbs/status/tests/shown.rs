@@ -99,6 +99,7 @@ pub(super) fn one_of_each() -> Vec<Finding> {
         },
         Finding::RedisEmptied { events: 412 },
         Finding::RedisEvicts { policy: "allkeys-lru".to_owned() },
+        Finding::ClockWrong { machine: "worker-7".to_owned(), ahead_seconds: -86_400 },
         Finding::ManagementAway {
             why: "the management API at http://rabbit:15672 is unreachable: Connection refused (os error 111)"
                 .to_owned(),

@@ -264,7 +264,7 @@ impl Builder {
         let comparing = async {
             if uses_register {
                 register.connect_soon();
-                let _ = tokio::time::timeout(VERSION_WAIT, register.schedules()).await;
+                drop(tokio::time::timeout(VERSION_WAIT, register.schedules()).await);
             }
         };
         let (connected, ()) = tokio::join!(broker.connect(), comparing);

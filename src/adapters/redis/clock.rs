@@ -7,12 +7,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::RedisRegister;
-use crate::{
-    adapters::clock::SystemClock,
-    domain::clocks,
-    ports::{Clock, RegisterError},
-};
+use crate::{adapters::clock::SystemClock, domain::clocks, ports::Clock};
 
 /// What Redis's clock has shown last. The time since then is measured by the monotonic clock, which nobody sets.
 #[derive(Debug, Default)]
@@ -34,7 +29,8 @@ impl LastReading {
     }
 }
 
-struct ComparedClock(Arc<LastReading>);
+/// The clock of this machine, and how far it is ahead of Redis's.
+pub(super) struct ComparedClock(pub(super) Arc<LastReading>);
 
 impl Clock for ComparedClock {
     fn now(&self) -> Timestamp {
@@ -64,7 +60,7 @@ impl ReportedClock {
         format!("{} {}", self.ahead.as_millis(), self.machine)
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (millis, machine) = text.split_once(' ')?;
         Some(Self { machine: machine.to_owned(), ahead: SignedDuration::from_millis(millis.parse().ok()?) })
     }
@@ -73,22 +69,6 @@ impl ReportedClock {
     #[must_use]
     pub fn here(ahead: SignedDuration) -> Self {
         Self { machine: rustix::system::uname().nodename().to_string_lossy().into_owned(), ahead }
-    }
-}
-
-impl RedisRegister {
-    /// Returns the clock of this machine, which Redis's answers to this register and its clones compare with Redis's clock.
-    #[must_use]
-    pub fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(ComparedClock(Arc::clone(&self.reading)))
-    }
-
-    /// Returns the newest report of a machine whose clock is wrong.
-    ///
-    /// # Errors
-    /// When Redis is unreachable, or refuses the call.
-    pub async fn reported_clock(&self) -> Result<Option<ReportedClock>, RegisterError> {
-        Ok(self.ask_schedules(&["clock"]).await?.pop().as_deref().and_then(ReportedClock::parse))
     }
 }
 

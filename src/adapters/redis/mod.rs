@@ -32,7 +32,7 @@ use redis::{FromRedisValue, Script, ScriptInvocation};
 
 pub use self::clock::ReportedClock;
 use self::{
-    clock::LastReading,
+    clock::{ComparedClock, LastReading},
     counters::{Counters, Known},
     damage::Damage,
     items::{Call, Now, Timely},
@@ -174,6 +174,12 @@ impl RedisRegister {
     /// Returns the eviction policy of Redis if it may evict keys. `None` also if Redis does not say.
     pub async fn eviction_policy(&self) -> Option<String> {
         self.link.eviction_policy(self.limit.into()).await
+    }
+
+    /// Returns the clock of this machine, which Redis's answers to this register and its clones compare with Redis's clock.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(ComparedClock(Arc::clone(&self.reading)))
     }
 
     /// Fails if Redis takes no writes, as [`ping`](Register::ping) does. Writes nothing new: to a Redis that was emptied this is

@@ -14,12 +14,20 @@ use crate::{
 const SHARD: u16 = 0;
 
 impl RedisRegister {
-    pub(super) async fn ask_schedules(&self, arguments: &[&str]) -> Result<Vec<String>, RegisterError> {
+    async fn ask_schedules(&self, arguments: &[&str]) -> Result<Vec<String>, RegisterError> {
         let mut script = self.begin(&scripts::SCHEDULES, SHARD);
         for argument in arguments {
             script.arg(argument);
         }
         Ok(self.call::<Vec<String>>(&script, SHARD, self.limit.into()).await?.pop().unwrap_or_default())
+    }
+
+    /// Returns the newest report of a machine whose clock is wrong.
+    ///
+    /// # Errors
+    /// When Redis is unreachable, or refuses the call.
+    pub async fn reported_clock(&self) -> Result<Option<ReportedClock>, RegisterError> {
+        Ok(self.ask_schedules(&["clock"]).await?.pop().as_deref().and_then(ReportedClock::parse))
     }
 }
 

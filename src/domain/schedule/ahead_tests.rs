@@ -155,18 +155,6 @@ fn a_schedule_that_was_resumed_with_a_wrong_clock_runs() {
     }
 }
 
-/// A person has set the clock back, and the events that the wrong clock has published come one after the other.
-#[test]
-fn a_number_that_another_one_has_taken_over_from_does_not_run() {
-    let definition = definition(Mode::Sequential, Overlap::Skip);
-    let state = left_by(&definition, 0, 0);
-    let arm = state.armed.expect("an event").arm;
-    let dropped = state.admit(&definition.link(arm.position - 3), false, at(1));
-    assert_eq!(dropped, Admission::Drop { why: "a later event of its schedule is armed", is_armed: false });
-    assert_eq!(state.admit(&definition.link(arm.position), false, at(10)), Admission::Run);
-    assert_eq!(state.admit(&definition.link(arm.position - 3), true, at(1)), Admission::Run, "its run has begun");
-}
-
 /// A late copy of a lost event is published again also if a wrong clock has noted the time of its publishing.
 #[test]
 fn an_event_that_was_published_next_month_can_be_late() {

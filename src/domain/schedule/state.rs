@@ -271,9 +271,6 @@ impl State {
         if self.from.is_some_and(|from| link.position < from) {
             return Admission::Drop { why: "its schedule was paused when it was due", is_armed: false };
         }
-        if link.rule.mode == Mode::Sequential && self.armed.is_some_and(|armed| armed.arm.position > link.position) {
-            return drop("a later event of its schedule is armed");
-        }
         if self.is_next(link)
             && let Some(why) = link.is_too_late(now)
         {

@@ -1,11 +1,10 @@
 //! The options that every verb takes, and how URLs, certificates and keys are read from them.
 
-use std::{env, io, path::PathBuf, time::Duration};
+use std::{env, path::PathBuf, time::Duration};
 
 use hatchery::{
     Tls, TlsError,
     internals::{
-        bounded_file::{self, SMALL},
         rabbitmq::connection::AmqpUrl,
         secret_url::UrlText,
         ttl::{TtlError, parse_duration},
@@ -133,7 +132,7 @@ impl Common {
 
     /// Returns the broker's parsed URL with the TLS settings.
     pub(crate) fn amqp_url(&self) -> Result<AmqpUrl, UsageError> {
-        let url = AmqpUrl::new(self.amqp_url_text()?.secret());
+        let url = AmqpUrl::of(self.amqp_url_text()?);
         Ok(url.map_err(|error| UsageError(format!("--amqp-url (AMQP_URL): {error}")))?.with_tls(self.tls()?))
     }
 
@@ -196,18 +195,13 @@ fn given(
         (Some(_), Some(_)) => {
             Err(UsageError(format!("{name} and {file} are both set, and only one of them can be meant")))
         }
-        (None, Some(path)) => match read_url(&path) {
+        (None, Some(path)) => match UrlText::in_file(&path) {
             Ok(url) if url.secret().is_empty() => Err(UsageError(format!("{file}: {} is empty", shown(&path)))),
             Ok(url) => Ok(Some(url)),
             Err(error) => Err(UsageError(format!("{file}: cannot read {}: {error}", shown(&path)))),
         },
         (url, None) => Ok(url.map(UrlText::from)),
     }
-}
-
-/// Reads a URL from a file. Editors and `echo` end a file with a newline.
-pub(super) fn read_url(path: &str) -> io::Result<UrlText> {
-    Ok(bounded_file::read_text(path, SMALL)?.trim().into())
 }
 
 /// Returns the path as an error message may show it. A user may have put the URL itself where the path belongs, so only

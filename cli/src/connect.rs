@@ -11,8 +11,7 @@ pub(crate) async fn connect(common: &Common, topology: Topology, name: &str) -> 
 
 /// Returns the settings of the connection.
 pub(crate) fn builder(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Builder> {
-    let (amqp, redis) = (common.amqp_url_text()?, common.redis_url()?);
-    let builder = Hatchery::builder(topology).amqp_url(amqp.secret()).redis_url(redis.secret());
+    let builder = Hatchery::builder(topology).urls(common.amqp_url_text()?, common.redis_url()?);
     Ok(builder.tls(common.tls()?).name(here(name)))
 }
 

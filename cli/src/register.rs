@@ -54,7 +54,7 @@ pub(crate) async fn look(
         return Ok(None);
     };
     let (virtual_host, name) = (common.amqp_url()?.vhost(), topology.first_name());
-    let register = RedisRegister::new_with_tls(url.secret(), &common.tls()?, &virtual_host, name, &topology.redis)
+    let register = RedisRegister::new_with_tls(url, &common.tls()?, &virtual_host, name, &topology.redis)
         .map_err(|error| UsageError(format!("--redis-url (REDIS_URL): {error}")))?
         .with_first_names(topology.first_names())
         .with_limit(LIMIT);

@@ -18,6 +18,12 @@ pub fn read(path: impl AsRef<Path>, mebibytes: u32) -> io::Result<Vec<u8>> {
     read_to_end(File::open(path)?, u64::from(mebibytes) << 20, too_large)
 }
 
+/// Whether a file can be read a second time: a pipe, as of a shell's `<(...)`, would block for ever. A file that is gone can:
+/// reading it says so.
+pub fn may_change(path: impl AsRef<Path>) -> bool {
+    std::fs::metadata(path).map_or(true, |found| found.is_file())
+}
+
 /// Reads the whole input, which may have at most `most` bytes.
 ///
 /// # Errors

@@ -4,32 +4,60 @@
 //! or a path is expected. So the credentials are taken out before anything else parses the text, a text that may have
 //! credentials in another place is refused, and no error repeats a refused text.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, io, path::PathBuf};
 
 use percent_encoding::percent_decode_str;
 use url::{Host, ParseError, Url};
 
-/// The text of a URL as the user gave it. It may hold a password in any place, so it has neither `Debug` nor `Display`.
+use super::bounded_file::{self, SMALL};
+
+/// The text of a URL as the user gave it, and the file that it is from. The text may hold a password in any place, so it has
+/// neither `Debug` nor `Display`.
 #[derive(Clone)]
-pub struct UrlText(String);
+pub struct UrlText {
+    text: String,
+    file: Option<PathBuf>,
+}
 
 impl UrlText {
+    /// Reads the URL in a file. Editors and `echo` end a file with a newline.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is larger than 1 MiB, or is not UTF-8.
+    pub fn in_file(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        Ok(Self { text: bounded_file::read_text(&path, SMALL)?.trim().to_owned(), file: Some(path) })
+    }
+
     /// Returns the text with its password, to be parsed.
     #[must_use]
     pub fn secret(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Reads the file again. `None` if the text is the same, or is from no file. A pipe is read only once.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is empty.
+    pub fn changed(&self) -> io::Result<Option<Self>> {
+        let Some(path) = self.file.as_ref().filter(|path| bounded_file::may_change(path)) else { return Ok(None) };
+        let now = Self::in_file(path)?;
+        if now.text.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty"));
+        }
+        Ok((now.text != self.text).then_some(now))
     }
 }
 
 impl From<String> for UrlText {
     fn from(text: String) -> Self {
-        Self(text)
+        Self { text, file: None }
     }
 }
 
 impl From<&str> for UrlText {
     fn from(text: &str) -> Self {
-        Self(text.to_owned())
+        text.to_owned().into()
     }
 }
 

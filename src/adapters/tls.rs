@@ -6,7 +6,7 @@ mod words;
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use rustls::{
@@ -22,8 +22,8 @@ use super::bounded_file::{self, SMALL};
 /// The settings apply to URLs with the scheme `amqps` or `rediss`, so the broker and Redis share them. By default the
 /// CA certificates of the system are trusted, and there is no client certificate.
 ///
-/// These functions report an invalid certificate or key at once, before a connection is opened. They read files once: a
-/// program whose files change must be restarted.
+/// These functions report an invalid certificate or key at once, before a connection is opened. Files are read again before
+/// each connection, because certificates are renewed. Files that cannot be used leave the settings as they were.
 ///
 /// ```no_run
 /// # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
@@ -45,11 +45,17 @@ use super::bounded_file::{self, SMALL};
 pub struct Tls {
     authorities: Option<Arc<[u8]>>,
     identity: Option<Arc<Identity>>,
+    /// The files that they are from.
+    authorities_file: Option<PathBuf>,
+    identity_files: Option<(PathBuf, PathBuf)>,
     /// Built when first needed, because a program that uses no TLS does not need the system's certificates.
     config: Arc<OnceLock<Result<Arc<ClientConfig>, TlsError>>>,
+    /// The settings since the files have changed. Clones share it.
+    renewed: Arc<Mutex<Option<Box<Tls>>>>,
 }
 
 /// A client certificate with its chain, and its key, both in PEM.
+#[derive(PartialEq)]
 struct Identity {
     chain: Vec<u8>,
     key: Vec<u8>,
@@ -125,7 +131,8 @@ impl Tls {
     /// ```
     pub fn trust_file(self, path: impl AsRef<Path>) -> Result<Self, TlsError> {
         let path = path.as_ref();
-        self.trust_from(read(path)?, &path.display().to_string())
+        let trusting = self.trust_from(read(path)?, &path.display().to_string())?;
+        Ok(Self { authorities_file: Some(path.to_owned()), ..trusting })
     }
 
     /// Presents this client certificate to a server that asks for one. `chain` has the certificate and its intermediate
@@ -148,7 +155,8 @@ impl Tls {
         let identity = Identity { chain: chain.into(), key: key.into() };
         // Reports now whether the certificate or the key is invalid.
         identity.add_to(RootCertStore::empty())?;
-        Ok(Self { identity: Some(Arc::new(identity)), config: Arc::default(), ..self })
+        let (identity, identity_files) = (Some(Arc::new(identity)), None);
+        Ok(Self { identity, identity_files, config: Arc::default(), renewed: Arc::default(), ..self })
     }
 
     /// Presents the client certificate in two files, as [`identify`](Self::identify) does.
@@ -163,12 +171,48 @@ impl Tls {
     /// # Ok::<(), hatchery::TlsError>(())
     /// ```
     pub fn identify_files(self, chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
-        self.identify(read(chain.as_ref())?, read(key.as_ref())?)
+        let (chain, key) = (chain.as_ref(), key.as_ref());
+        let identified = self.identify(read(chain)?, read(key)?)?;
+        Ok(Self { identity_files: Some((chain.to_owned(), key.to_owned())), ..identified })
     }
 
     fn trust_from(self, authorities: Vec<u8>, what: &str) -> Result<Self, TlsError> {
         roots(&authorities).map_err(|reason| TlsError::Authorities { what: what.to_owned(), reason })?;
-        Ok(Self { authorities: Some(authorities.into()), config: Arc::default(), ..self })
+        let (authorities, authorities_file) = (Some(authorities.into()), None);
+        Ok(Self { authorities, authorities_file, config: Arc::default(), renewed: Arc::default(), ..self })
+    }
+
+    /// Returns the settings of the files as they are now.
+    fn now(&self) -> Self {
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = renewed.as_deref().unwrap_or(self).clone();
+        match before.read_again() {
+            Ok(None) => before,
+            Ok(Some(now)) => {
+                *renewed = Some(Box::new(now.clone()));
+                now
+            }
+            // The handshake tells whether they are still good.
+            Err(error) => {
+                tracing::debug!(%error, "the certificates stay as they were");
+                before
+            }
+        }
+    }
+
+    /// Reads the files again. `None` if they are the same.
+    fn read_again(&self) -> Result<Option<Self>, TlsError> {
+        let mut now = self.clone();
+        let may_change = |path: &PathBuf| bounded_file::may_change(path);
+        if let Some(path) = self.authorities_file.as_ref().filter(|path| may_change(path)) {
+            now = now.trust_file(path)?;
+        }
+        if let Some((chain, key)) = self.identity_files.as_ref().filter(|(one, two)| may_change(one) && may_change(two))
+        {
+            now = now.identify_files(chain, key)?;
+        }
+        let is_same = now.authorities == self.authorities && now.identity == self.identity;
+        Ok((!is_same).then_some(now))
     }
 
     /// Returns the question to ask when a server closes a connection right after the handshake. With TLS 1.3 a server
@@ -186,7 +230,8 @@ impl Tls {
     /// # Errors
     /// When no CA certificates are given and the system has none ([`TlsError::NoSystemRoots`]).
     pub fn client(&self) -> Result<Arc<ClientConfig>, TlsError> {
-        self.config.get_or_init(|| self.make()).clone()
+        let now = self.now();
+        now.config.get_or_init(|| now.make()).clone()
     }
 
     fn make(&self) -> Result<Arc<ClientConfig>, TlsError> {
@@ -203,12 +248,13 @@ impl Tls {
     /// Returns the certificates for the redis crate, which parses PEM by itself; `None` where nothing but the defaults
     /// is set.
     pub fn redis(&self) -> Option<redis::TlsCertificates> {
-        if self.authorities.is_none() && self.identity.is_none() {
+        let now = self.now();
+        if now.authorities.is_none() && now.identity.is_none() {
             return None;
         }
         Some(redis::TlsCertificates {
-            root_cert: self.authorities.as_deref().map(<[u8]>::to_vec),
-            client_tls: self.identity.as_ref().map(|identity| redis::ClientTlsConfig {
+            root_cert: now.authorities.as_deref().map(<[u8]>::to_vec),
+            client_tls: now.identity.as_ref().map(|identity| redis::ClientTlsConfig {
                 client_cert: identity.chain.clone(),
                 client_key: identity.key.clone(),
             }),
@@ -294,6 +340,39 @@ mod tests {
         fs::write(&path, vec![b'\n'; (1 << 20) + 1]).expect("written");
         let error = Tls::default().trust_file(&path).expect_err("it is too large").to_string();
         assert!(error.contains("ca.pem: it has more than 1 MiB"), "{error}");
+    }
+
+    #[test]
+    fn files_that_change_are_read_again_and_those_that_cannot_be_used_are_not() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let file = |name: &str| folder.path().join(name);
+        let write = |name: &str, text: String| fs::write(file(name), text).expect("written");
+        let renew = || {
+            let own = rcgen::generate_simple_self_signed(["payroll".to_owned()]).expect("a certificate");
+            write("ca", own.cert.pem());
+            write("chain", own.cert.pem());
+            write("key", own.signing_key.serialize_pem());
+            own.cert.pem().into_bytes()
+        };
+        let first = renew();
+        let tls = Tls::default().trust_file(file("ca")).and_then(|tls| tls.identify_files(file("chain"), file("key")));
+        let tls = tls.expect("valid");
+        let of_redis = |tls: &Tls| {
+            let now = tls.redis().expect("certificates");
+            (now.root_cert.expect("an authority"), now.client_tls.expect("a certificate").client_cert)
+        };
+        let config = |tls: &Tls| tls.client().expect("a configuration");
+        assert_eq!(of_redis(&tls), (first.clone(), first));
+        let before = config(&tls);
+        assert!(Arc::ptr_eq(&before, &config(&tls)));
+        let second = renew();
+        assert_eq!(of_redis(&tls.clone()), (second.clone(), second.clone()));
+        let after = config(&tls);
+        assert!(!Arc::ptr_eq(&before, &after));
+        // The key is written after its certificate.
+        write("key", rcgen::KeyPair::generate().expect("a key").serialize_pem());
+        assert_eq!(of_redis(&tls), (second.clone(), second));
+        assert!(Arc::ptr_eq(&after, &config(&tls)));
     }
 
     #[test]

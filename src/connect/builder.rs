@@ -1,6 +1,6 @@
 //! The builder of a connection to the broker and to Redis.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 use super::hatchery::{ConnectError, Hatchery, events};
 use crate::{
@@ -102,6 +102,24 @@ impl Builder {
         Self { amqp_url: UrlText::from(url.into()), ..self }
     }
 
+    /// Sets the URL of the broker from a file, which is read again before each connection: a rotated password needs no restart.
+    /// The virtual host must stay the same.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    ///
+    /// ```no_run
+    /// # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = hatchery::Hatchery::builder(topology)
+    ///     .amqp_url_file("/run/secrets/topology/amqp-url")?
+    ///     .redis_url_file("/run/secrets/topology/redis-url")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn amqp_url_file(self, path: impl Into<PathBuf>) -> io::Result<Self> {
+        Ok(Self { amqp_url: UrlText::in_file(path)?, ..self })
+    }
+
     /// Sets the URLs of a cluster's nodes, all with the same virtual host. Each new connection tries them in turn, and starts at
     /// another node than the one before.
     ///
@@ -132,6 +150,27 @@ impl Builder {
     /// ```
     pub fn redis_url(self, url: impl Into<String>) -> Self {
         Self { redis_url: UrlText::from(url.into()), ..self }
+    }
+
+    /// Sets the URL of the register from a file, which is read again when Redis cannot be reached or refuses this program.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    ///
+    /// ```no_run
+    /// # async fn example(topology: hatchery::Topology) -> std::io::Result<()> {
+    /// let builder = hatchery::Hatchery::builder(topology).redis_url_file("/run/secrets/topology/redis-url")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn redis_url_file(self, path: impl Into<PathBuf>) -> io::Result<Self> {
+        Ok(Self { redis_url: UrlText::in_file(path)?, ..self })
+    }
+
+    /// For the command line: sets both URLs.
+    #[doc(hidden)]
+    pub fn urls(self, amqp_url: UrlText, redis_url: UrlText) -> Self {
+        Self { amqp_url, redis_url, ..self }
     }
 
     /// Sets the name of the connections in the management UI. Default: `hatchery`. The client properties also hold the host
@@ -210,9 +249,10 @@ impl Builder {
     /// # }
     /// ```
     pub fn events(self) -> Result<Events, ConnectError> {
-        let amqp = AmqpUrl::new(self.amqp_url.secret())?;
+        let amqp = AmqpUrl::of(self.amqp_url.clone())?;
         let register = self.register(&amqp)?;
-        let broker = Arc::new(RabbitMq::new(amqp.with_tls(self.tls), &self.name));
+        let broker = RabbitMq::new(amqp.with_tls(self.tls), &self.name);
+        let broker = Arc::new(broker);
         let register = register.on_broker(broker.cluster_name());
         Ok(events(Arc::new(self.topology), broker, register))
     }
@@ -220,7 +260,7 @@ impl Builder {
     fn register(&self, amqp: &AmqpUrl) -> Result<RedisRegister, RegisterError> {
         let Self { topology, redis_url, tls, .. } = self;
         let (virtual_host, name) = (amqp.vhost(), topology.first_name());
-        let register = RedisRegister::new_with_tls(redis_url.secret(), tls, &virtual_host, name, &topology.redis)?;
+        let register = RedisRegister::new_with_tls(redis_url.clone(), tls, &virtual_host, name, &topology.redis)?;
         Ok(register.with_first_names(topology.first_names()))
     }
 
@@ -248,7 +288,7 @@ impl Builder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Hatchery, ConnectError> {
-        let amqp = AmqpUrl::new(self.amqp_url.secret())?;
+        let amqp = AmqpUrl::of(self.amqp_url.clone())?;
         let register = self.register(&amqp)?;
         let Self { topology, name, tls, version_wait, quiet, .. } = self;
         let topology = Arc::new(topology);

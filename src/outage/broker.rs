@@ -1,5 +1,6 @@
 //! A broker that confirms nothing, and one that cannot be consumed from: each is logged once when it begins and once when it
-//! ends, because thousands of events may wait for the confirms, and a worker may have many types.
+//! ends, because thousands of events may wait for the confirms, and a worker may have many types. What only a person can mend
+//! is logged each minute.
 
 use std::{
     collections::BTreeSet,
@@ -11,23 +12,32 @@ use std::{
 
 use tokio::time::Instant;
 
+use super::reminder::{REFUSED, Reminder};
 use crate::{domain::ttl::roughly, ports::BrokerError};
 
 /// Whether publishes wait for the broker.
 #[derive(Debug, Default)]
-pub(crate) struct BrokerOutage(AtomicBool);
+pub(crate) struct BrokerOutage {
+    is_on: AtomicBool,
+    reminder: Mutex<Reminder>,
+}
 
 impl BrokerOutage {
-    /// Notes that a publish was not confirmed, and is tried again.
+    /// Notes that a publish was not confirmed, and is tried again. What needs a person is said each minute.
     pub(crate) fn begins(&self, error: &BrokerError) {
-        if !self.0.swap(true, Ordering::Relaxed) {
+        let begins = !self.is_on.swap(true, Ordering::Relaxed);
+        let mut reminder = self.reminder.lock().unwrap_or_else(PoisonError::into_inner);
+        if begins {
+            *reminder = Reminder::begun();
             tracing::warn!(%error, "the broker confirms nothing: publishing waits, and is tried again");
+        } else if !error.is_transient() && reminder.is_due() {
+            tracing::warn!(%error, "the broker still confirms nothing: publishing waits for a person");
         }
     }
 
     /// Notes that a publish was confirmed.
     pub(crate) fn ends(&self) {
-        if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
+        if self.is_on.load(Ordering::Relaxed) && self.is_on.swap(false, Ordering::Relaxed) {
             tracing::warn!("the broker confirms again");
         }
     }
@@ -41,6 +51,8 @@ pub(crate) struct ConsumerOutage(Mutex<Option<Away>>);
 struct Away {
     since: Instant,
     queues: BTreeSet<String>,
+    /// When it was last said that the broker refuses this program.
+    refused: Reminder,
 }
 
 impl ConsumerOutage {
@@ -51,16 +63,19 @@ impl ConsumerOutage {
             return false;
         }
         let mut away = self.away();
-        if away.is_none() {
-            const SAID: &str = "the broker is away; the worker consumes again when it is back";
-            // A lost connection is a warning already. A refusal may need a person.
-            if matches!(error, BrokerError::Refused { .. }) {
-                tracing::warn!(%error, "{SAID}");
-            } else {
-                tracing::info!(%error, "{SAID}");
+        let is_new = away.is_none();
+        let away = away.get_or_insert_with(|| {
+            let (since, queues, refused) = (Instant::now(), BTreeSet::new(), Reminder::default());
+            Away { since, queues, refused }
+        });
+        // A lost connection is a warning already. A refusal needs a person.
+        if matches!(error, BrokerError::Refused { .. }) {
+            if away.refused.is_due() {
+                tracing::warn!(%error, "the worker consumes nothing, and tries again: {REFUSED}");
             }
+        } else if is_new {
+            tracing::info!(%error, "the broker is away; the worker consumes again when it is back");
         }
-        let away = away.get_or_insert_with(|| Away { since: Instant::now(), queues: BTreeSet::new() });
         away.queues.insert(queue.to_owned());
         true
     }
@@ -86,6 +101,8 @@ impl ConsumerOutage {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn gone() -> BrokerError {
@@ -99,6 +116,20 @@ mod tests {
         assert_eq!((outage.forget("mail"), outage.forget("mail"), outage.forget("another")), (None, None, None));
         assert!(outage.forget("import").is_some());
         assert_eq!(outage.forget("import"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_due_to_be_said_at_once_and_each_minute() {
+        let (outage, url) = (ConsumerOutage::default(), "amqp://host".to_owned());
+        let refused = BrokerError::Refused { url, reason: "ACCESS_REFUSED".to_owned() };
+        let is_due = || outage.away().as_mut().is_some_and(|away| away.refused.is_due());
+        assert!(outage.waits("mail", &gone()) && is_due(), "the first refusal is said, also after a lost connection");
+        for _ in 0..59 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(outage.waits("mail", &refused) && !is_due());
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(is_due());
     }
 
     #[test]

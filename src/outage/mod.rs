@@ -5,6 +5,7 @@ mod broker;
 mod handler;
 mod pauses;
 mod register;
+mod reminder;
 
 pub(crate) use self::{
     broker::{BrokerOutage, ConsumerOutage},

@@ -11,6 +11,7 @@ use std::time::Duration;
 use metrics::{counter, gauge};
 use tokio::{sync::watch, time::Instant};
 
+use super::reminder::{REFUSED, Reminder};
 use crate::{domain::trouble::Trouble, meter, ports::RegisterError};
 
 /// A publisher ends an outage after this long without a failed call. While one master of a Cluster is down, calls to the
@@ -88,6 +89,8 @@ struct Outage {
     failed: Instant,
     /// Every cause so far, the present one last.
     causes: Vec<Trouble>,
+    /// When it was last said what is wrong.
+    refused: Reminder,
     /// The number of events that were published without a version.
     unversioned: u64,
     /// When every shard answered a ping. Cleared by a later failure.
@@ -154,13 +157,16 @@ impl RegisterHealth {
             }
             let outage = known.outage.get_or_insert_with(|| {
                 tracing::warn!(state = trouble.label(), "{error}; until it answers, {meanwhile}");
-                let (since, causes) = (Instant::now(), vec![trouble]);
-                Outage { since, failed: asked, causes, unversioned: 0, there: None, is_proven: false }
+                let (since, causes, refused) = (Instant::now(), vec![trouble], Reminder::begun());
+                Outage { since, failed: asked, causes, refused, unversioned: 0, there: None, is_proven: false }
             });
             // Each cause is logged once: during a fail-over two causes may alternate.
             if !outage.causes.contains(&trouble) {
                 let after = outage.since.elapsed();
                 tracing::warn!(state = trouble.label(), "{error}; it has not answered for {after:.1?}");
+            }
+            if trouble == Trouble::Refusing && outage.refused.is_due() {
+                tracing::warn!(state = trouble.label(), "{error}; it still refuses, and {meanwhile}: {REFUSED}");
             }
             outage.causes.retain(|cause| *cause != trouble);
             outage.causes.push(trouble);

@@ -95,7 +95,7 @@ impl Lane {
                     }
                 }
                 Ok(None) => return,
-                Err(error @ (BrokerError::Refused { .. } | BrokerError::Rejected { .. } | BrokerError::Closed)) => {
+                Err(error @ (BrokerError::Rejected { .. } | BrokerError::Closed)) => {
                     return self.common.fail(WorkError::Broker(error));
                 }
                 Err(error) => return tracing::warn!(%error, "cannot read {}; trying again later", self.quarantine()),

@@ -16,7 +16,7 @@ use hatchery::{
 };
 
 use crate::{
-    args::{Common, UsageError, read_url, shown},
+    args::{Common, UsageError, shown},
     connect,
     exit::{Ended, Exit},
     folded::sentence,
@@ -242,7 +242,7 @@ fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
         return Ok(Arc::new(Exec::new(&args.exec)?.pass_urls(args.pass_urls).output(output)));
     };
     let url = match url.secret().strip_prefix('@') {
-        Some(path) => read_url(path).with_context(|| format!("--http: cannot read {}", shown(path)))?,
+        Some(path) => UrlText::in_file(path).with_context(|| format!("--http: cannot read {}", shown(path)))?,
         None => url.clone(),
     };
     let url = ServiceUrl::new(url.secret().trim()).map_err(|error| UsageError(format!("--http: {error}")))?;

@@ -66,9 +66,10 @@ impl AmqpUrl {
     ) -> Result<(Link, Channel), BrokerError> {
         let limit = if self.is_cluster() { NODE_TIMEOUT } else { CONNECT_TIMEOUT };
         let mut failures = Vec::new();
+        let unread = self.read_again().err();
         for (place, node) in self.turn() {
             let opening = async {
-                let connection = self.open(node, name, returns.map(Arc::clone)).await?;
+                let connection = self.open(&node, name, returns.map(Arc::clone)).await?;
                 let channel = connection.create_channel().await?;
                 Ok((connection, channel))
             };
@@ -89,7 +90,7 @@ impl AmqpUrl {
                 Err(_) => failures.push((node, Failure::Away(format!("no answer within {} s", limit.as_secs())))),
             }
         }
-        Err(self.not_connected(&failures))
+        Err(self.not_connected(&failures, unread.as_deref()))
     }
 
     /// Returns the identity of the broker. Opens a connection for that, and closes it again.
@@ -151,14 +152,15 @@ impl AmqpUrl {
         Ok(connected)
     }
 
-    fn not_connected(&self, failures: &[(&Node, Failure)]) -> BrokerError {
+    fn not_connected(&self, failures: &[(Arc<Node>, Failure)], unread: Option<&str>) -> BrokerError {
         let url = self.to_string();
-        let said = |(node, failure): &(&Node, Failure)| {
+        let said = |(node, failure): &(Arc<Node>, Failure)| {
             let (Failure::Away(reason) | Failure::Refused(reason)) = failure;
             let (host, port) = node.address();
             if self.is_cluster() { format!("{host}:{port}: {reason}") } else { reason.clone() }
         };
-        let reason = failures.iter().map(said).collect::<Vec<_>>().join("; ");
+        let unread = unread.map(|why| format!("the file of the URL cannot be used: {why}"));
+        let reason = failures.iter().map(said).chain(unread).collect::<Vec<_>>().join("; ");
         if failures.iter().any(|(_, failure)| matches!(failure, Failure::Refused(_))) {
             return BrokerError::Refused { url, reason };
         }

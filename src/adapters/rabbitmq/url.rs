@@ -3,7 +3,7 @@
 use std::{
     fmt,
     hash::{BuildHasher as _, Hasher as _, RandomState},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::{
     adapters::{
-        secret_url::{SecretUrl, UrlFault, decode},
+        secret_url::{SecretUrl, UrlFault, UrlText, decode},
         tls::Tls,
     },
     ports::BrokerIdentity,
@@ -26,14 +26,22 @@ const HEARTBEAT: u16 = 20;
 const ASKED_LAST: Duration = Duration::from_mins(1);
 
 /// The URL of a broker, or one URL for each node of a cluster. `Display` and `Debug` show it without passwords.
+///
+/// A URL that is from a file is read again before each connection: passwords are rotated that way.
 #[derive(Clone)]
 pub struct AmqpUrl {
-    nodes: Arc<[Node]>,
+    /// Clones share it.
+    current: Arc<Mutex<Current>>,
     /// The broker that greeted the newest connection. Clones share it.
     identity: Arc<Mutex<Option<BrokerIdentity>>>,
     /// The place of the node that was left, and when. Such a node accepted a connection, and then executed nothing.
     left: Arc<Mutex<Option<(usize, Instant)>>>,
     tls: Tls,
+}
+
+struct Current {
+    text: UrlText,
+    nodes: Arc<[Arc<Node>]>,
 }
 
 /// A text is not an AMQP URL ([`ConnectError::Url`](crate::ConnectError::Url)). The message does not repeat the text,
@@ -52,13 +60,41 @@ impl AmqpUrl {
     /// # Errors
     /// When the text is not such a URL. The message does not repeat the text, because it may hold a password.
     pub fn new(text: &str) -> Result<Self, AmqpUrlError> {
-        let urls = SecretUrl::parse_list(text, &["amqp", "amqps"])?;
-        let nodes = urls.into_iter().map(Node::new).collect::<Result<Vec<_>, _>>()?;
-        let vhosts = nodes.iter().map(|node| &node.uri.vhost);
-        if vhosts.clone().ne(vhosts.skip(1).chain(nodes.first().map(|node| &node.uri.vhost))) {
-            return Err(AmqpUrlError("the URLs do not all name the same virtual host".to_owned()));
+        Self::of(text.into())
+    }
+
+    /// Parses a URL like [`new`](Self::new). If it is from a file, the file is read again before each connection.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn of(text: UrlText) -> Result<Self, AmqpUrlError> {
+        let nodes = nodes(text.secret())?;
+        let current = Arc::new(Mutex::new(Current { text, nodes }));
+        Ok(Self { current, identity: Arc::default(), left: Arc::default(), tls: Tls::default() })
+    }
+
+    /// Reads the file that the URL is from again.
+    ///
+    /// # Errors
+    /// When the file cannot be used. The URL stays as it was. The message has no password.
+    pub(super) fn read_again(&self) -> Result<(), String> {
+        let mut current = self.current();
+        let Some(text) = current.text.changed().map_err(|error| error.to_string())? else { return Ok(()) };
+        let nodes = nodes(text.secret()).map_err(|error| error.to_string())?;
+        // The keys in Redis have its name in them.
+        if nodes.first().map(|node| &node.uri.vhost) != current.nodes.first().map(|node| &node.uri.vhost) {
+            return Err("it names another virtual host, for which this program has to be restarted".to_owned());
         }
-        Ok(Self { nodes: nodes.into(), identity: Arc::default(), left: Arc::default(), tls: Tls::default() })
+        *current = Current { text, nodes };
+        Ok(())
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nodes(&self) -> Arc<[Arc<Node>]> {
+        Arc::clone(&self.current().nodes)
     }
 
     /// Sets the trusted certificates and the client certificate for the scheme `amqps`.
@@ -70,25 +106,28 @@ impl AmqpUrl {
     /// Returns the virtual host: `/` unless the path names another one.
     #[must_use]
     pub fn vhost(&self) -> String {
-        self.nodes.first().map_or_else(|| "/".to_owned(), |node| node.uri.vhost.clone())
+        self.nodes().first().map_or_else(|| "/".to_owned(), |node| node.uri.vhost.clone())
     }
 
     /// Returns the URLs at which the management API may be: each node's host and user, with port 15672. With TLS also
     /// port 15671, which is the usual one then.
     pub fn management(&self) -> Vec<SecretUrl> {
-        self.nodes.iter().flat_map(Node::management).collect()
+        self.nodes().iter().flat_map(|node| node.management()).collect()
     }
 
     /// Returns every node with its place, starting with a random one. So the processes spread over the nodes, and one
     /// that is refused does not try the same node first each time. A node that was left comes last.
-    pub(super) fn turn(&self) -> impl Iterator<Item = (usize, &Node)> {
+    pub(super) fn turn(&self) -> impl Iterator<Item = (usize, Arc<Node>)> + use<> {
+        let nodes = self.nodes();
         let first = usize::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or_default();
         let left = *self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let last = left.filter(|(_, since)| since.elapsed() < ASKED_LAST).map(|(place, _)| place);
-        let count = self.nodes.len();
+        let count = nodes.len();
         let order = (0..count).map(move |turn| (first % count + turn) % count);
         let others = order.clone().filter(move |place| Some(*place) != last);
-        others.chain(order.filter(move |place| Some(*place) == last)).map(|place| (place, &self.nodes[place]))
+        others
+            .chain(order.filter(move |place| Some(*place) == last))
+            .map(move |place| (place, Arc::clone(&nodes[place])))
     }
 
     /// Puts this node last in [`turn`](Self::turn) for [`ASKED_LAST`], or until another node is put last.
@@ -112,8 +151,18 @@ impl AmqpUrl {
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        self.nodes.len() > 1
+        self.nodes().len() > 1
     }
+}
+
+fn nodes(text: &str) -> Result<Arc<[Arc<Node>]>, AmqpUrlError> {
+    let urls = SecretUrl::parse_list(text, &["amqp", "amqps"])?;
+    let nodes = urls.into_iter().map(|url| Node::new(url).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+    let vhosts = nodes.iter().map(|node| &node.uri.vhost);
+    if vhosts.clone().ne(vhosts.skip(1).chain(nodes.first().map(|node| &node.uri.vhost))) {
+        return Err(AmqpUrlError("the URLs do not all name the same virtual host".to_owned()));
+    }
+    Ok(nodes.into())
 }
 
 /// One node of a broker.
@@ -198,7 +247,7 @@ impl fmt::Display for Node {
 
 impl fmt::Display for AmqpUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, node) in self.nodes.iter().enumerate() {
+        for (place, node) in self.nodes().iter().enumerate() {
             write!(f, "{}{node}", if place == 0 { "" } else { "," })?;
         }
         Ok(())
@@ -279,10 +328,33 @@ mod tests {
     #[test]
     fn a_comma_may_be_in_a_password() {
         let url = AmqpUrl::new(" amqp://app:a,b@one:1/v , amqps://app:,@two/v ").expect("valid");
-        let mut seen: Vec<_> =
-            url.turn().map(|(_, node)| (node.address(), &*node.uri.authority.userinfo.password)).collect();
-        seen.sort_unstable();
+        let nodes = url.nodes();
+        let seen: Vec<_> = nodes.iter().map(|node| (node.address(), &*node.uri.authority.userinfo.password)).collect();
         assert_eq!(seen, [(("one", 1), "a,b"), (("two", 5671), ",")]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_leaves_the_url_as_it_was() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("url");
+        let write = |text: &str| std::fs::write(&path, text).expect("written");
+        write("amqp://app:one@broker/prod\n");
+        let url = AmqpUrl::of(UrlText::in_file(&path).expect("a file")).expect("valid");
+        let password = || url.nodes()[0].uri.authority.userinfo.password.clone();
+        write("amqp://app:two@broker/prod\n");
+        assert_eq!((url.clone().read_again(), password()), (Ok(()), "two".to_owned()));
+        for (text, why) in [
+            ("", "it is empty"),
+            ("s3cret", "it does not begin with an expected scheme"),
+            ("amqp://app:s3cret@broker/other", "another virtual host"),
+        ] {
+            write(text);
+            let said = url.read_again().expect_err(text);
+            assert!(said.contains(why) && !said.contains("s3cret"), "{said}");
+        }
+        std::fs::remove_file(&path).expect("removed");
+        assert!(url.read_again().is_err());
+        assert_eq!(password(), "two");
     }
 
     #[test]

@@ -40,7 +40,7 @@ use self::{
     link::{Link, Within},
 };
 use crate::{
-    adapters::tls::Tls,
+    adapters::{secret_url::UrlText, tls::Tls},
     domain::{
         register::{
             Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Owner, Postponed, Record, Release, Renew, Renewed,
@@ -100,15 +100,16 @@ impl RedisRegister {
     /// # Errors
     /// When `url` is not the URL of a Redis.
     pub fn new(url: &str, virtual_host: &str, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
-        Self::new_with_tls(url, &Tls::default(), virtual_host, topology, spec)
+        Self::new_with_tls(url.into(), &Tls::default(), virtual_host, topology, spec)
     }
 
-    /// Returns a register like [`new`](Self::new), with these TLS settings for the scheme `rediss`.
+    /// Returns a register like [`new`](Self::new), with these TLS settings for the scheme `rediss`. A URL from a file is read
+    /// again when Redis cannot be reached or refuses this client.
     ///
     /// # Errors
     /// When `url` is not the URL of a Redis.
     pub fn new_with_tls(
-        url: &str,
+        url: UrlText,
         tls: &Tls,
         virtual_host: &str,
         topology: &Word,
@@ -372,7 +373,7 @@ impl Register for RedisRegister {
     }
 
     fn url(&self) -> String {
-        self.link.url().to_owned()
+        self.link.url()
     }
 
     async fn slot(&self, subject: &Subject, slot: &DedupSlot) -> Result<Option<SlotState>, RegisterError> {

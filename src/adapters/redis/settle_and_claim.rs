@@ -87,7 +87,7 @@ fn read<I: Item<Raw = i64>>(
             raw.by_ref().take(I::VALUES).for_each(drop);
             let reason = failures.next().unwrap_or_default();
             let reason = String::from_utf8_lossy(&reason).into_owned();
-            return Ok((*place, Err(RegisterError::Unreadable { url: register.link.url().to_owned(), reason })));
+            return Ok((*place, Err(RegisterError::Unreadable { url: register.link.url(), reason })));
         }
         let answer = item.read(raw).ok_or_else(|| register.link.unexpected("a value is missing".to_owned()))?;
         Ok((*place, Ok(answer)))

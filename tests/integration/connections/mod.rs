@@ -5,6 +5,7 @@ mod channels;
 mod cluster;
 mod identity;
 mod named;
+mod rotated;
 mod secrets;
 mod signals;
 mod slips;

@@ -404,9 +404,14 @@ async fn a_cluster_is_reached_over_tls() {
     let cluster = Cluster::start(Kind { tls: Some(&options), ..Kind::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
     let open = |tls: &Tls| {
-        let register =
-            RedisRegister::new_with_tls(&cluster.url(), tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), SHARDS))
-                .unwrap();
+        let register = RedisRegister::new_with_tls(
+            cluster.url().as_str().into(),
+            tls,
+            VIRTUAL_HOST,
+            &topology(),
+            &spec(&prefix(), SHARDS),
+        )
+        .unwrap();
         register.with_limit(Duration::from_secs(10))
     };
     open(&tls).reserve(&batch()).await.unwrap();
@@ -426,7 +431,8 @@ async fn nodes_whose_announced_address_is_not_in_their_certificate_are_reported(
     // The node that the URL names announces the other nodes by their IP addresses.
     let url = cluster.url().replace("127.0.0.1", "127.0.0.2");
     let register =
-        RedisRegister::new_with_tls(&url, &tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), SHARDS)).unwrap();
+        RedisRegister::new_with_tls(url.as_str().into(), &tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), SHARDS))
+            .unwrap();
     let error = register.with_limit(Duration::from_secs(10)).ping().await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away, "{error}");
     assert!(error.to_string().contains("not for the host name 127.0.0.1 but for"), "{error}");

@@ -147,8 +147,14 @@ async fn sentinels_and_servers_are_reached_over_tls() {
     let watched = Watched::start_with(Guard { tls: Some(&options), ..Guard::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
     let open = |tls: &Tls| {
-        let register =
-            RedisRegister::new_with_tls(&watched.url(), tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), 1)).unwrap();
+        let register = RedisRegister::new_with_tls(
+            watched.url().as_str().into(),
+            tls,
+            VIRTUAL_HOST,
+            &topology(),
+            &spec(&prefix(), 1),
+        )
+        .unwrap();
         register.with_limit(Duration::from_secs(10))
     };
     ask(&open(&tls)).await.unwrap();
@@ -166,7 +172,8 @@ async fn a_master_whose_address_is_not_in_its_certificate_is_reported() {
     let watched = Watched::start_with(Guard { tls: Some(&options), ..Guard::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
     let url = watched.url().replace("127.0.0.1", "127.0.0.2");
-    let register = RedisRegister::new_with_tls(&url, &tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), 1)).unwrap();
+    let register =
+        RedisRegister::new_with_tls(url.as_str().into(), &tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), 1)).unwrap();
     let error = ask(&register.with_limit(Duration::from_secs(10))).await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away, "{error}");
     assert!(error.to_string().contains("not for the host name 127.0.0.1 but for"), "{error}");

@@ -85,7 +85,7 @@ impl<'a> Sources<'a> {
         let is_given = common.given_redis_url()?.is_some();
         let register = if uses_register {
             let (url, vhost, name) = (common.redis_url()?, broker.vhost(), topology.first_name());
-            let register = RedisRegister::new_with_tls(url.secret(), &common.tls()?, &vhost, name, &topology.redis)
+            let register = RedisRegister::new_with_tls(url, &common.tls()?, &vhost, name, &topology.redis)
                 .map_err(|error| UsageError(format!("--redis-url (REDIS_URL): {error}")))?;
             Some(register.with_first_names(topology.first_names()).with_limit(REDIS_LIMIT))
         } else {

@@ -20,7 +20,6 @@ use tokio::time::Instant;
 use super::{
     address::{Access, Host, show},
     failure::{Elsewhere, Failure, is_away},
-    peer::Peer,
     script::invoke,
     server::{Place, Server},
     slots::{Slots, redirected},
@@ -184,7 +183,7 @@ impl Cluster {
         if let Some(server) = self.known().servers.get(host) {
             return Ok(Arc::clone(server));
         }
-        let server = Server::new(Place::At(Peer::new(self.access.to(host)?, &self.tls)?), &show(host));
+        let server = Server::new(Place::At(self.access.to(host)?, self.tls.clone()), &show(host));
         Ok(Arc::clone(self.known().servers.entry(host.clone()).or_insert(server)))
     }
 

@@ -12,7 +12,11 @@ mod server;
 mod slots;
 mod turns;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use redis::{FromRedisValue, RedisResult, ScriptInvocation};
 use tokio::time::Instant;
@@ -22,15 +26,24 @@ use self::{
     address::Address,
     cluster::Cluster,
     failure::Failure,
-    peer::Peer,
     script::invoke,
     sentinel::Sentinels,
     server::{Place, Server},
 };
-use crate::{adapters::tls::Tls, ports::RegisterError};
+use crate::{
+    adapters::{secret_url::UrlText, tls::Tls},
+    ports::RegisterError,
+};
 
 /// The connection to Redis, shared by all callers.
 pub(super) struct Link {
+    tls: Tls,
+    current: Mutex<Arc<Current>>,
+}
+
+/// What the URL says. A URL from a file is read again after a failure, because passwords are rotated that way.
+struct Current {
+    text: UrlText,
     topology: Topology,
     /// Without the password: the only form in which the address leaves this module.
     url: String,
@@ -56,36 +69,40 @@ enum Topology {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("Link").field("url", &self.url()).finish_non_exhaustive()
     }
 }
 
 impl Link {
-    pub(super) fn new(url: &str, tls: &Tls) -> Result<Self, RegisterError> {
-        let address = Address::parse(url).map_err(RegisterError::Address)?;
-        let url = address.masked();
-        let topology = Self::topology(address, tls, &url);
-        let topology =
-            topology.map_err(|error| RegisterError::Refused { url: url.clone(), reason: error.to_string() })?;
-        Ok(Self { topology, url })
-    }
-
-    fn topology(address: Address, tls: &Tls, shown: &str) -> RedisResult<Topology> {
-        let server = |place| Topology::Server(Server::new(place, shown));
-        Ok(match address {
-            Address::Server(info) => server(Place::At(Peer::new(*info, tls)?)),
-            Address::Sentinel { sentinels, own, master, access } => {
-                server(Place::Watched(Sentinels::new(&sentinels, &own, master, access, tls.clone())?))
-            }
-            Address::Cluster { nodes, access } => {
-                Topology::Cluster(Box::new(Cluster::new(nodes, access, tls.clone())?))
-            }
-        })
+    pub(super) fn new(text: UrlText, tls: &Tls) -> Result<Self, RegisterError> {
+        let current = Current::new(text, tls)?;
+        Ok(Self { tls: tls.clone(), current: Mutex::new(Arc::new(current)) })
     }
 
     /// Returns the URL without the password.
-    pub(super) fn url(&self) -> &str {
-        &self.url
+    pub(super) fn url(&self) -> String {
+        self.current().url.clone()
+    }
+
+    fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the URL again from its file after this failure. Returns whether it is another one than the call has used.
+    ///
+    /// # Errors
+    /// When the file cannot be used. The URL stays as it was. The message has no password.
+    fn read_again(&self, used: &Arc<Current>, failure: &Failure) -> Result<bool, String> {
+        if !failure.breaks_off() {
+            return Ok(false);
+        }
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(used, &current) {
+            return Ok(true);
+        }
+        let Some(text) = current.text.changed().map_err(|error| error.to_string())? else { return Ok(false) };
+        *current = Arc::new(Current::new(text, &self.tls).map_err(|error| error.to_string())?);
+        Ok(true)
     }
 
     /// Starts to connect, so that the first call need not wait for the connection. Must be called within a tokio
@@ -94,7 +111,7 @@ impl Link {
         let link = Arc::clone(self);
         // An error is dropped here: the first call meets it again.
         tokio::spawn(async move {
-            match &link.topology {
+            match &link.current().topology {
                 Topology::Server(server) => drop(server.connection().await),
                 Topology::Cluster(cluster) => drop(cluster.master(0, Instant::now() + CONNECT_SOON).await),
             }
@@ -109,20 +126,31 @@ impl Link {
         within: Within,
     ) -> Result<T, RegisterError> {
         let deadline = within.deadline;
-        let answer = match &self.topology {
-            Topology::Server(server) => {
-                let by = |mut connection| async move { invoke(script, &mut connection).await };
-                server.ask(deadline, by).await
+        loop {
+            let current = self.current();
+            let answer = match &current.topology {
+                Topology::Server(server) => {
+                    let by = |mut connection| async move { invoke(script, &mut connection).await };
+                    server.ask(deadline, by).await
+                }
+                Topology::Cluster(cluster) => cluster.call(script, slot, deadline).await,
+            };
+            let failure = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            match self.read_again(&current, &failure) {
+                Ok(true) => {}
+                read => return Err(self.error(&failure, within.limit, read.err())),
             }
-            Topology::Cluster(cluster) => cluster.call(script, slot, deadline).await,
-        };
-        answer.map_err(|failure| self.error(&failure, within.limit))
+        }
     }
 
     /// Returns the eviction policy of the server if it may evict keys. `None` also for a Cluster, whose nodes are not
     /// asked, and for a server that does not allow `INFO`.
     pub(super) async fn eviction_policy(&self, within: Within) -> Option<String> {
-        let Topology::Server(server) = &self.topology else { return None };
+        let current = self.current();
+        let Topology::Server(server) = &current.topology else { return None };
         let info = |mut connection| async move { eviction::info().query_async::<String>(&mut connection).await };
         let info = server.ask(within.deadline, info).await.ok()?;
         eviction::evicts(&info).map(str::to_owned)
@@ -130,7 +158,7 @@ impl Link {
 
     /// Logs that keys which this client has written are gone.
     pub(super) fn log_emptied(&self) {
-        let url = &self.url;
+        let url = self.url();
         tracing::warn!(
             "Redis at {url} was emptied: all events in the queues run, also those that were replaced or cancelled"
         );
@@ -138,7 +166,7 @@ impl Link {
 
     /// Logs that a call has met a key of the index that it could not use.
     pub(super) fn log_damaged(&self, key: &str) {
-        let url = &self.url;
+        let url = self.url();
         tracing::warn!(
             "Redis at {url} has a key of the index that cannot be read: {key}; events are handled as usual, but lists \
              and kept payloads are incomplete until the key is deleted"
@@ -147,20 +175,46 @@ impl Link {
 
     /// Returns the error for an answer that makes no sense.
     pub(super) fn unexpected(&self, reason: String) -> RegisterError {
-        RegisterError::Refused { url: self.url.clone(), reason }
+        RegisterError::Refused { url: self.url(), reason }
     }
 
-    fn error(&self, failure: &Failure, limit: Duration) -> RegisterError {
-        let url = self.url.clone();
+    fn error(&self, failure: &Failure, limit: Duration, unread: Option<String>) -> RegisterError {
+        let url = self.url();
         if let Some((by, here)) = failure.taken() {
             return RegisterError::InUse { url, by, here };
         }
-        match failure.explain(limit) {
-            (Some(trouble), reason) => RegisterError::Unreachable { url, trouble, reason },
-            (None, reason) if failure.is_unreadable() => RegisterError::Unreadable { url, reason },
-            (None, reason) => RegisterError::Refused { url, reason },
+        let (trouble, mut reason) = failure.explain(limit);
+        if let Some(why) = unread {
+            reason += &format!("; the file of the URL cannot be used: {why}");
+        }
+        match trouble {
+            Some(trouble) => RegisterError::Unreachable { url, trouble, reason },
+            None if failure.is_unreadable() => RegisterError::Unreadable { url, reason },
+            None => RegisterError::Refused { url, reason },
         }
     }
+}
+
+impl Current {
+    fn new(text: UrlText, tls: &Tls) -> Result<Self, RegisterError> {
+        let address = Address::parse(text.secret()).map_err(RegisterError::Address)?;
+        let url = address.masked();
+        let topology = topology(address, tls, &url);
+        let topology =
+            topology.map_err(|error| RegisterError::Refused { url: url.clone(), reason: error.to_string() })?;
+        Ok(Self { text, topology, url })
+    }
+}
+
+fn topology(address: Address, tls: &Tls, shown: &str) -> RedisResult<Topology> {
+    let server = |place| Topology::Server(Server::new(place, shown));
+    Ok(match address {
+        Address::Server(info) => server(Place::At(*info, tls.clone())),
+        Address::Sentinel { sentinels, own, master, access } => {
+            server(Place::Watched(Sentinels::new(&sentinels, &own, master, access, tls.clone())?))
+        }
+        Address::Cluster { nodes, access } => Topology::Cluster(Box::new(Cluster::new(nodes, access, tls.clone())?)),
+    })
 }
 
 /// How long [`Link::connect_soon`] may look for a master in a cluster.
@@ -173,9 +227,9 @@ mod tests {
     #[test]
     fn no_text_about_a_link_has_its_password() {
         let url = "redis-sentinel://app:secret@s1/0?sentinel_password=secret#m";
-        let link = Link::new(url, &Tls::default()).expect("an address");
+        let link = Link::new(url.into(), &Tls::default()).expect("an address");
         assert!(!format!("{link:?}").contains("secret"), "{link:?}");
-        let error = Link::new("redis-cluster://:secret@", &Tls::default()).expect_err("no address");
+        let error = Link::new("redis-cluster://:secret@".into(), &Tls::default()).expect_err("no address");
         assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{FromRedisValue as _, RedisResult, Value, aio::MultiplexedConnection, cmd};
+use redis::{ConnectionInfo, FromRedisValue as _, RedisResult, Value, aio::MultiplexedConnection, cmd};
 
 use super::{
     address::{Access, Host, show},
@@ -20,7 +20,7 @@ const MASTER_LIMIT: Duration = Duration::from_secs(2);
 
 /// The sentinels of one master.
 pub(super) struct Sentinels {
-    peers: Vec<(Host, Peer)>,
+    hosts: Vec<(Host, ConnectionInfo)>,
     master: String,
     access: Access,
     tls: Tls,
@@ -30,9 +30,8 @@ pub(super) struct Sentinels {
 
 impl Sentinels {
     pub(super) fn new(hosts: &[Host], own: &Access, master: String, access: Access, tls: Tls) -> RedisResult<Self> {
-        let peer = |host: &Host| Ok((host.clone(), Peer::new(own.to(host)?, &tls)?));
-        let peers = hosts.iter().map(peer).collect::<RedisResult<_>>()?;
-        Ok(Self { peers, master, access, tls, first: AtomicUsize::new(0) })
+        let hosts = hosts.iter().map(|host| Ok((host.clone(), own.to(host)?))).collect::<RedisResult<_>>()?;
+        Ok(Self { hosts, master, access, tls, first: AtomicUsize::new(0) })
     }
 
     /// Connects to the master. Returns the connection and the master's host. The server itself must say that it is a
@@ -64,13 +63,13 @@ impl Sentinels {
     }
 
     fn turn(&self) -> impl Iterator<Item = usize> + use<> {
-        let (first, count) = (self.first.load(Ordering::Relaxed), self.peers.len());
+        let (first, count) = (self.first.load(Ordering::Relaxed), self.hosts.len());
         (0..count).map(move |n| (first + n) % count)
     }
 
     async fn named_by(&self, n: usize) -> Result<Host, Failure> {
-        let (_, sentinel) = &self.peers[n];
-        let mut connection = sentinel.connect().await?;
+        let (_, sentinel) = &self.hosts[n];
+        let mut connection = Peer::new(sentinel.clone(), &self.tls)?.connect().await?;
         let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master).to_owned();
         let named: Option<(String, u16)> = question.query_async(&mut connection).await?;
         named.ok_or(Failure::NoMaster)

@@ -10,10 +10,11 @@ use std::{
     time::Duration,
 };
 
-use redis::{ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection};
+use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection};
 use tokio::time::Instant;
 
 use super::{address::Host, eviction::Eviction, failure::Failure, peer::Peer, sentinel::Sentinels};
+use crate::adapters::tls::Tls;
 
 /// How long a connection may take to open.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -25,7 +26,7 @@ const WORD: Duration = Duration::from_secs(5);
 /// How a server is found.
 pub(super) enum Place {
     /// At a fixed address.
-    At(Peer),
+    At(ConnectionInfo, Tls),
     /// As the master that the sentinels name.
     Watched(Sentinels),
 }
@@ -115,7 +116,8 @@ impl Server {
 
     async fn connect(&self) -> Result<(MultiplexedConnection, u64, bool), Failure> {
         let (connection, named) = match &self.place {
-            Place::At(peer) => (peer.connect().await?, None),
+            // Made anew, because the files of TLS may have changed.
+            Place::At(info, tls) => (Peer::new(info.clone(), tls)?.connect().await?, None),
             Place::Watched(sentinels) => {
                 let (connection, master) = sentinels.master().await?;
                 (connection, Some(master))

@@ -87,6 +87,14 @@ fn build(topology: &Topology) -> Desired {
     build.desired
 }
 
+/// Returns an exchange of this owner. What no binding takes goes to `unrouted`.
+#[must_use]
+pub fn exchange(owner: &str, name: &str) -> Exchange {
+    let arguments = [(OWNER, owner.to_owned()), ("alternate-exchange", super::names::unrouted(owner))];
+    let arguments = arguments.into_iter().map(|(name, value)| (name.to_owned(), Argument::Text(value))).collect();
+    Exchange { name: name.to_owned(), arguments }
+}
+
 /// Returns the TTLs of all hatcheries: the named ones, one for each window, and the one for copies whose reference is
 /// busy.
 #[must_use]
@@ -275,9 +283,7 @@ impl Builder {
     }
 
     fn exchange(&mut self, name: &str) {
-        let alternate = ("alternate-exchange".to_owned(), Argument::Text(self.names.unrouted()));
-        let arguments = BTreeMap::from([self.owned(), alternate]);
-        self.desired.exchanges.push(Exchange { name: name.to_owned(), arguments });
+        self.desired.exchanges.push(exchange(self.names.owner(), name));
     }
 
     /// Adds a queue without a consumer, which dead-letters each event when its TTL ends. It has no delivery limit, because

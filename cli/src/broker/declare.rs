@@ -1,20 +1,23 @@
 //! Carries out a plan under a lock: policies over the management API, all other objects over AMQP.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use fail::fail_point;
 use futures_util::{StreamExt, future::try_join_all, stream};
 use hatchery::{
     BrokerError,
     internals::{
-        compile::{Argument, Binding, Target},
-        rabbitmq::{codec::short, connection::AmqpUrl},
+        compile::{Binding, Target},
+        rabbitmq::{
+            codec::{short, table},
+            connection::AmqpUrl,
+        },
     },
 };
 use lapin::{
     Channel, Connection, ExchangeKind,
     options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions},
-    types::{AMQPValue, FieldTable, ShortString},
+    types::{FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -24,7 +27,7 @@ use crate::{
 };
 
 /// The most calls under way. A channel answers them in order, so no call waits for the round trip of another.
-const IN_FLIGHT: usize = 512;
+pub(super) const IN_FLIGHT: usize = 512;
 
 /// The number of channels that share the calls: RabbitMQ 4 commits calls of several channels together.
 const CHANNELS: usize = 8;
@@ -254,17 +257,4 @@ pub(super) async fn create(channel: &Channel, object: &Object) -> Result<lapin::
             }
         }
     })
-}
-
-fn table(arguments: &BTreeMap<String, Argument>) -> Result<FieldTable, BrokerError> {
-    let mut table = FieldTable::default();
-    for (name, value) in arguments {
-        let value = match value {
-            Argument::Text(text) => AMQPValue::LongString(text.as_str().into()),
-            Argument::Number(number) => AMQPValue::LongLongInt(*number),
-            Argument::Flag(flag) => AMQPValue::Boolean(*flag),
-        };
-        table.insert(short(name)?, value);
-    }
-    Ok(table)
 }

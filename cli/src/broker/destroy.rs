@@ -92,7 +92,7 @@ impl Declarer {
             }
             Step::DeletePolicy(name) => management.delete_policy(name).await?,
             // The other steps delete nothing.
-            Step::Create(_) | Step::Unbind(_) | Step::Move(_) => {}
+            Step::Create(_) | Step::Replace { .. } | Step::Unbind(_) | Step::Move(_) => {}
         }
         Ok(true)
     }

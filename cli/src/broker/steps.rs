@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use fail::fail_point;
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join3, stream};
 use hatchery::{
     BrokerError,
     internals::{
-        compile::{Binding, Target},
+        compile::{Binding, Exchange, Target},
         rabbitmq::codec::short,
     },
 };
@@ -18,11 +18,11 @@ use lapin::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::declare::{DeclareCause, Declarer, create};
+use super::declare::{DeclareCause, Declarer, IN_FLIGHT, create};
 use crate::{
     management::Management,
     observed::Counts,
-    plan::{Move, Step, Then},
+    plan::{Move, Object, Step, Then},
 };
 
 /// How long a count of 0 has to last. The broker publishes counts every five seconds (`collect_statistics_interval`), a
@@ -75,6 +75,7 @@ impl Declarer {
             let none = FieldTable::default();
             Ok(match step {
                 Step::Create(object) => create(channel, object).await?,
+                Step::Replace { exchange, bindings } => replace(channel, exchange, bindings).await?,
                 Step::Unbind(Binding { source, target, key }) => {
                     let (from, to, key) = (short(source)?, short(target.name())?, short(key)?);
                     match target {
@@ -199,6 +200,24 @@ impl Declarer {
         let call = async { Ok(channel.queue_declare(short(queue)?, passive, FieldTable::default()).await) };
         self.answered(&format!("queue {queue}"), call).await
     }
+}
+
+/// Deletes an exchange, declares it anew and binds it again. The calls are sent without a pause between them, so that the broker
+/// is without the exchange for as short as possible.
+async fn replace(
+    channel: &Channel,
+    exchange: &Exchange,
+    bindings: &[Binding],
+) -> Result<lapin::Result<()>, BrokerError> {
+    let delete = ExchangeDeleteOptions::default();
+    let deleting = async { Ok(channel.exchange_delete(short(&exchange.name)?, delete).await) };
+    let declared = Object::Exchange(exchange.clone());
+    let bindings: Vec<Object> = bindings.iter().cloned().map(Object::Binding).collect();
+    let binding = stream::iter(&bindings).map(|binding| create(channel, binding)).buffered(IN_FLIGHT);
+    // They are polled in this order, and a call is sent when it is first polled.
+    let (deleted, declared, bound) = try_join3(deleting, create(channel, &declared), binding.try_collect()).await?;
+    let bound: Vec<lapin::Result<()>> = bound;
+    Ok(deleted.and(declared).and(bound.into_iter().collect()))
 }
 
 /// A queue that is being emptied.

@@ -200,7 +200,7 @@ impl Object {
 }
 
 /// A property whose value on the broker is not that of the file. `None` means that the property is not set.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Difference {
     /// Its name.
     pub property: String,

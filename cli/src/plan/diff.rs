@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use hatchery::internals::compile::Desired;
 
 use super::{
-    Action, Address, Change, Difference, Kind, Need, Object, Plan, bindings, compare, leftover, migrate, patience,
-    policies, prune,
+    Action, Address, Change, Kind, Need, Object, Plan, bindings, compare, leftover, migrate, patience, policies, prune,
     shadow::Shadows,
     view::{State, View},
 };
-use crate::observed::{Arguments, Observed};
+use crate::observed::Observed;
 
 /// Compares the compiled file with the observed broker.
 #[must_use]
@@ -23,7 +22,10 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
         let address = Address::new(Kind::Exchange, &exchange.name);
         changes.extend(match view.exchange(&exchange.name) {
             None => Some(Change::write(Action::Create, address, Object::Exchange(exchange.clone()))),
-            Some(live) => in_the_way(&view, address, &live.arguments, compare::exchange(exchange, live)),
+            // `migrate` handles one that differs.
+            Some(live) => {
+                view.foreign(&live.name, &live.arguments).map(|(whose, needs)| foreign(address, &whose, needs))
+            }
         });
     }
     let (mut shadowing, mut told, mut impatience) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
@@ -76,16 +78,4 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
 
 fn foreign(address: Address, whose: &str, needs: Option<Need>) -> Change {
     Change { needs, ..Change::note(Action::Blocked, address, format!("blocked: {whose}")) }
-}
-
-/// Returns the change that blocks an existing exchange: it is not owned, or differs from the file.
-fn in_the_way(view: &View<'_>, address: Address, live: &Arguments, differences: Vec<Difference>) -> Option<Change> {
-    if let Some((whose, needs)) = view.foreign(&address.name, live) {
-        return Some(foreign(address, &whose, needs));
-    }
-    if differences.is_empty() {
-        return None;
-    }
-    let reason = "blocked: no exchange can be replaced while others publish to it".to_owned();
-    Some(Change { differences, ..Change::note(Action::Blocked, address, reason) })
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use hatchery::internals::compile::Desired;
 
 pub(super) use self::broker::{Broker, Wrong};
-use super::{Action, Address, Change, Kind, Move, Plan, Step, Then, plan};
+use super::{Action, Address, Change, Kind, Move, Object, Plan, Step, Then, plan};
 
 /// More rounds than any change needs.
 const ROUNDS: usize = 60;
@@ -124,6 +124,13 @@ impl Run<'_> {
         for step in quick {
             match step {
                 Step::Create(object) => self.broker.create(object)?,
+                Step::Replace { exchange, bindings } => {
+                    let there = &mut self.broker.there;
+                    there.exchanges.retain(|live| live.name != exchange.name);
+                    there.bindings.retain(|live| !bindings.contains(live));
+                    self.broker.create(&Object::Exchange(exchange.clone()))?;
+                    bindings.iter().try_for_each(|it| self.broker.create(&Object::Binding(it.clone())))?;
+                }
                 Step::Unbind(gone) => self.broker.there.bindings.retain(|binding| binding != gone),
                 Step::DeleteExchange(name) => self.broker.delete_exchange(name)?,
                 Step::DeletePolicy(name) => self.broker.there.policies.retain(|policy| policy.name != *name),

@@ -1,6 +1,6 @@
-//! Plans the migration of queues that RabbitMQ cannot change in place, and of queues that have a new name.
+//! Plans the migration of exchanges and queues that RabbitMQ cannot change in place, and of queues that have a new name.
 //!
-//! A queue is replaced by way of a second queue, its stand-in:
+//! An exchange is replaced at once. A queue is replaced by way of a second queue, its stand-in:
 //!
 //! ```text
 //!  1 expand    create the stand-in, and an exchange that leads to it alone
@@ -12,15 +12,13 @@
 //!
 //! While a binding is switched, a message may go to both queues: it is one event with one id, delivered twice.
 
-use std::collections::BTreeMap;
-
 use hatchery::internals::{
-    compile::{Argument, BALANCED, Binding, Exchange, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Queue, Rename, Target},
+    compile::{self, Argument, BALANCED, Binding, Exchange, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Queue, Rename, Target},
     names,
 };
 
 use super::{
-    Action, Address, Change, Dated, Kind, Move, Need, Object, Step, Then,
+    Action, Address, Change, Dated, Kind, Move, Need, Object, Step, Then, compare,
     held::Held,
     shadow::Shadows,
     view::{State, View, any, plain},
@@ -39,10 +37,12 @@ pub(super) struct Migration {
 
 /// Returns every migration that is needed or under way.
 pub(super) fn all(view: &View<'_>, shadows: &Shadows<'_>) -> Vec<Migration> {
+    let exchanges = view.desired.exchanges.iter().filter_map(|exchange| exchange_replacement(view, exchange));
     let replaced = view.desired.queues.iter().filter_map(|queue| replacement(view, shadows, queue));
     let renamed = view.desired.renames.iter().filter_map(|rename| renaming(view, rename));
     let stranded = view.observed.queues.iter().filter_map(|live| stranded(view, live));
-    replaced.chain(renamed).chain(stranded).map(|migration| unless_stuck(view, migration)).collect()
+    let queues = replaced.chain(renamed).chain(stranded).map(|migration| unless_stuck(view, migration));
+    exchanges.chain(queues).collect()
 }
 
 /// Blocks a migration that cannot end. A binding with arguments cannot be removed by its key alone, and while it exists
@@ -58,6 +58,36 @@ fn unless_stuck(view: &View<'_>, Migration { change, next }: Migration) -> Migra
     let Some(stuck) = leading.find(|live| plain(live).is_none()) else { return Migration { change, next } };
     let why = format!("the {} has arguments; remove it first", Address::of_binding(&any(stuck)));
     blocked(change, &why)
+}
+
+/// Replaces an exchange that somebody has declared anew. Others publish to it under its name, so there is no stand-in. One that
+/// is killed in between has removed bindings that the file does not ask for; what they routed goes to `unrouted`.
+fn exchange_replacement(view: &View<'_>, exchange: &Exchange) -> Option<Migration> {
+    let live = view.exchange(&exchange.name).filter(|live| view.owns(&live.name, &live.arguments))?;
+    let differences = compare::exchange(exchange, live);
+    if differences.is_empty() {
+        return None;
+    }
+    let change = due(Address::new(Kind::Exchange, &exchange.name), "cannot be changed in place".to_owned(), None);
+    let target = Target::Exchange(exchange.name.clone());
+    let is_of_it = |binding: &Binding| binding.source == exchange.name || binding.target == target;
+    let is_there = |binding: &Binding| {
+        let target = match &binding.target {
+            Target::Exchange(name) => view.exchange(name).is_some(),
+            Target::Queue(name) => view.queue(name).is_some(),
+        };
+        target && view.exchange(&binding.source).is_some()
+    };
+    // Those of the file first: they matter most, and a stranger's queue may refuse its binding.
+    let wanted = view.desired.bindings.iter().filter(|binding| is_of_it(binding) && is_there(binding));
+    let mut bindings: Vec<Binding> = wanted.cloned().collect();
+    for live in view.observed.bindings.iter().map(any).filter(is_of_it) {
+        if !bindings.contains(&live) {
+            bindings.push(live);
+        }
+    }
+    let next = vec![Step::Replace { exchange: exchange.clone(), bindings }];
+    Some(Migration { change: Change { differences, ..change }, next })
 }
 
 fn replacement(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<Migration> {
@@ -206,12 +236,7 @@ const fn bind(binding: Binding) -> Step {
 fn lead(view: &View<'_>, exchange: &str, queue: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     if view.exchange(exchange).is_none() {
-        // Messages that it cannot route go to `unrouted`, as with every exchange.
-        let unrouted = names::unrouted(&view.desired.owner);
-        let arguments = [(OWNER, view.desired.owner.clone()), ("alternate-exchange", unrouted)];
-        let arguments: BTreeMap<String, Argument> =
-            arguments.into_iter().map(|(name, value)| (name.to_owned(), Argument::Text(value))).collect();
-        steps.push(Step::Create(Object::Exchange(Exchange { name: exchange.to_owned(), arguments })));
+        steps.push(Step::Create(Object::Exchange(compile::exchange(&view.desired.owner, exchange))));
     }
     let binding = Binding { source: exchange.to_owned(), target: Target::Queue(queue.to_owned()), key: "#".to_owned() };
     if !view.is_bound(&binding) {

@@ -19,6 +19,7 @@ mod prune;
 mod shadow;
 mod step;
 mod view;
+mod wrong;
 
 pub use self::{
     change::{Action, Address, Change, Difference, Kind, Need, Object},
@@ -30,6 +31,7 @@ pub use self::{
     policies::{APPLY_TO, PRIORITY},
     shadow::{Shadowing, shadowing},
     step::{Dated, Move, Step, Then},
+    wrong::{WrongObject, wrong_objects},
 };
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use hatchery::internals::{
-    compile::Binding,
+    compile::{Binding, Exchange},
     delay::{Ladder, Route},
     time::until,
     wire::{self, Incoming, Message},
@@ -22,6 +22,14 @@ use super::{Address, Kind, Object};
 pub enum Step {
     /// Creates an exchange, a queue or a binding.
     Create(Object),
+    /// Deletes an exchange, declares it anew, and binds it again, all at once: meanwhile publishing to it fails, and what comes
+    /// before its bindings goes to `unrouted`.
+    Replace {
+        /// The exchange as it should be.
+        exchange: Exchange,
+        /// Every binding from it or to it. Deleting it has removed them.
+        bindings: Vec<Binding>,
+    },
     /// Removes a binding.
     Unbind(Binding),
     /// Deletes an exchange that nothing leads to any more.
@@ -101,7 +109,9 @@ impl Step {
     pub fn address(&self) -> Address {
         match self {
             Self::Create(object) => object.address(),
-            Self::DeleteExchange(name) => Address::new(Kind::Exchange, name),
+            Self::DeleteExchange(name) | Self::Replace { exchange: Exchange { name, .. }, .. } => {
+                Address::new(Kind::Exchange, name)
+            }
             Self::DeleteQueue { name, .. } => Address::new(Kind::Queue, name),
             Self::Move(moving) => Address::new(Kind::Queue, &moving.from),
             Self::Unbind(binding) => Address::of_binding(binding),
@@ -120,6 +130,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match self {
             Self::Create(_) => "create",
+            Self::Replace { .. } => "replace",
             Self::Unbind(_) => "unbind",
             Self::DeleteExchange(_) | Self::DeletePolicy(_) => "delete",
             Self::Move(_) => "move the messages of",

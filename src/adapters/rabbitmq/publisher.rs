@@ -34,11 +34,12 @@ use super::{
     closing, codec,
     connection::{AmqpUrl, Link},
     meters::{ConfirmMeters, Reconnects},
+    objects,
     returns::Returns,
     silence::{self, Confirms},
 };
 use crate::{
-    domain::wire::Message,
+    domain::{compile::Exchange, wire::Message},
     ports::{BrokerError, Confirming},
 };
 
@@ -57,13 +58,16 @@ pub(super) struct ConfirmChannel {
     closing: CancellationToken,
     confirms: ConfirmMeters,
     reconnects: Reconnects,
+    /// The exchanges that a new connection compares first.
+    pub(super) compared: Vec<Exchange>,
 }
 
 impl ConfirmChannel {
     /// Returns a publisher that connects when it is first used.
     pub(super) fn new(url: AmqpUrl, name: String) -> Self {
         let (open, closing) = (tokio::sync::Mutex::new(None), CancellationToken::new());
-        Self { url, name, open, closing, confirms: ConfirmMeters::new(), reconnects: Reconnects::new("publishing") }
+        let (confirms, reconnects) = (ConfirmMeters::new(), Reconnects::new("publishing"));
+        Self { url, name, open, closing, confirms, reconnects, compared: Vec::new() }
     }
 
     pub(super) async fn connect(&self) -> Result<(), BrokerError> {
@@ -171,6 +175,10 @@ impl ConfirmChannel {
         drop(before);
         let returns = Arc::<Returns>::default();
         let (link, channel) = self.url.link(&self.name, Some(&returns)).await?;
+        if let Err(error) = objects::compare(&link, &self.compared).await {
+            closing::close(&link.connection).await;
+            return Err(error);
+        }
         self.reconnects.opened();
         Open::new(Arc::new(Connection::new(link, returns)), channel).await
     }

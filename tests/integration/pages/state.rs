@@ -142,6 +142,11 @@ async fn each_section_of_the_runbook_mends_what_it_is_about() {
         match title {
             "Shadowed" => host.put("policies", "expire-all", &stranger),
             "Not applied" => reader.runs("topology destroy --auto-approve --force").await,
+            "Wrong objects" => {
+                let anew = json!({ "type": "topic", "durable": true, "arguments": { "x-hatchery-owner": "billing" } });
+                host.delete("exchanges", &["billing.scheduler"]);
+                host.put("exchanges", "billing.scheduler", &anew);
+            }
             "Unrouted" => {
                 host.delete("policies", &["short-queues"]);
                 reader

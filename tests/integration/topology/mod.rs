@@ -1,6 +1,7 @@
 //! `plan`, `apply` and `destroy` on a real broker, and the behaviour of RabbitMQ that they rely on.
 
 mod adopted;
+mod anew;
 mod applied;
 mod blocked;
 mod classic;

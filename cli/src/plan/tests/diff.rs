@@ -149,15 +149,15 @@ fn drift_is_put_back(#[case] tamper: Tamper, #[case] expected: &[&str]) {
 )]
 #[case::alternate(
     |o: &mut Observed| { o.exchanges[0].arguments.remove("alternate-exchange"); },
-    "! exchange billing.retry: alternate-exchange none -> billing.unrouted: blocked: no exchange can be replaced while others publish to it",
+    "! exchange billing.retry: alternate-exchange none -> billing.unrouted: cannot be changed in place: needs Migrate",
 )]
 #[case::fanout(
     |o: &mut Observed| { o.exchanges[0].kind = Some("fanout".into()); },
-    "! exchange billing.retry: type fanout -> topic: blocked: no exchange can be replaced while others publish to it",
+    "! exchange billing.retry: type fanout -> topic: cannot be changed in place: needs Migrate",
 )]
 #[case::internal(
     |o: &mut Observed| { o.exchanges[0].internal = Some(true); },
-    "! exchange billing.retry: internal true -> false: blocked: no exchange can be replaced while others publish to it",
+    "! exchange billing.retry: internal true -> false: cannot be changed in place: needs Migrate",
 )]
 #[case::stranger_bounds_a_hatchery(
     |o: &mut Observed| { o.policies.push(stranger("^(?!amq).*1m$", 0, &[("max-length", 5), ("expires", 9), ("x", 1)])); },

@@ -30,6 +30,24 @@ fn unrouted_is_bound_before_its_queue_is_migrated() {
     assert!(plan.is_blocked(false) && !plan.is_blocked(true));
 }
 
+/// Deleting the exchange removes the bindings from it and to it, also those that the file does not ask for.
+#[test]
+fn an_exchange_is_replaced_with_all_its_bindings() {
+    let mut observed = applied();
+    observed.exchanges[0].arguments.remove("alternate-exchange");
+    let of_somebody = binding("billing.retry", "audit", "#");
+    let leftover =
+        LiveBinding { destination_type: "exchange".into(), ..binding("billing.gone", "billing.retry", "x.#") };
+    observed.bindings.extend([of_somebody.clone(), leftover.clone()]);
+    let plan = plan(&desired(), &observed);
+    assert!(plan.is_blocked(false) && !plan.is_blocked(true));
+    let [Step::Replace { exchange, bindings }] = &plan.migration[..] else { panic!("{:?}", plan.migration) };
+    assert_eq!(exchange, &desired().exchanges[0]);
+    let file = desired().bindings.into_iter().filter(|binding| binding.source == "billing.retry");
+    let expected: Vec<Binding> = file.chain([&of_somebody, &leftover].map(super::super::view::any)).collect();
+    assert_eq!(*bindings, expected);
+}
+
 /// A migration was killed, and then the queue or topology got another name. Its dead letters must not be handled again.
 #[rstest]
 #[case("billing.moving.billing.dead-letter.gone", "billing.dead-letter")]

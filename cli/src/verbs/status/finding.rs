@@ -5,7 +5,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::types::in_millis;
-use crate::{figures::Alarm, plan::Shadowing};
+use crate::{
+    figures::Alarm,
+    plan::{Shadowing, WrongObject},
+};
 
 /// The runbook, as `status` names it.
 pub(super) const RUNBOOK: &str = "docs/runbook.md";
@@ -59,6 +62,11 @@ pub(super) enum Cure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(crate) enum Finding {
+    /// Objects that somebody else has declared anew: they lose events, or keep them for ever.
+    WrongObjects {
+        /// The objects, and what they should have.
+        objects: Vec<WrongObject>,
+    },
     /// An alarm of the broker blocks all publishers.
     BrokerAlarm {
         /// The alarms that are in effect.
@@ -277,7 +285,8 @@ impl Finding {
         match self {
             // The other workers run the events.
             Self::HandlerUnavailable { workers, of, .. } if *workers < *of => Severity::Look,
-            Self::BrokerAlarm { .. }
+            Self::WrongObjects { .. }
+            | Self::BrokerAlarm { .. }
             | Self::Shadowed { .. }
             | Self::NotApplied { .. }
             | Self::Wedged { .. }
@@ -307,6 +316,7 @@ impl Finding {
     /// Returns the finding's place in the runbook.
     pub(super) const fn anchor(&self) -> &'static str {
         match self {
+            Self::WrongObjects { .. } => "wrong-objects",
             Self::BrokerAlarm { .. } => "broker-alarm",
             Self::Shadowed { .. } => "shadowed",
             Self::NotApplied { .. } => "not-applied",

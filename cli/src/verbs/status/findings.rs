@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     figures::{Figures, Sample},
-    plan::{Action, plan, shadowing},
+    plan::{Action, WrongObject, plan, shadowing, wrong_objects},
     verbs::events::relative,
 };
 
@@ -36,6 +36,10 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
         .into_iter()
         .partition(|finding| finding.severity() == Severity::Stuck);
     let mut findings = Vec::new();
+    let wrong = seen.objects.as_ref().map(|objects| wrong_objects(desired, objects)).unwrap_or_default();
+    if !wrong.is_empty() {
+        findings.push(Finding::WrongObjects { objects: wrong.clone() });
+    }
     findings.extend(alarms(seen));
     findings.extend(shadows(desired, seen));
     let not_applied = not_applied(topology, seen);
@@ -62,7 +66,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(blind(seen));
     findings.extend(schedules_not_applied(topology, seen));
     findings.extend(schedules_paused(topology, seen));
-    findings.extend(drift(desired, seen).filter(|_| is_applied));
+    findings.extend(drift(desired, seen, &wrong).filter(|_| is_applied));
     findings.extend(dead_letters(topology, seen));
     findings
 }
@@ -295,12 +299,14 @@ fn blind(seen: &Observation) -> Option<Finding> {
     })
 }
 
-fn drift(desired: &Desired, seen: &Observation) -> Option<Finding> {
+/// Finds other differences from the file than those that have a finding of their own.
+fn drift(desired: &Desired, seen: &Observation, wrong: &[WrongObject]) -> Option<Finding> {
     let Some(objects) = &seen.objects else {
         let missing = seen.missing.len();
         return (missing > 0).then_some(Finding::Drift { missing, changed: 0, to_migrate: 0, blocked: 0 });
     };
-    let plan = plan(desired, objects);
+    let mut plan = plan(desired, objects);
+    plan.changes.retain(|change| wrong.iter().all(|wrong| wrong.address != change.address));
     let counts = plan.counts();
     // A shadowed queue blocks the plan, and has a finding of its own. If it is blocked for another reason too, the plan says so
     // once the policy is gone.

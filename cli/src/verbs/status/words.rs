@@ -4,7 +4,10 @@ use hatchery::internals::{clocks, words::plain};
 use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Cure, Finding, Letters, Queue};
-use crate::{plan::Shadowing, verbs::events::relative};
+use crate::{
+    plan::{Shadowing, WrongObject},
+    verbs::events::relative,
+};
 
 impl Finding {
     /// Returns what is wrong, as a sentence. Names and errors may come from strangers, so control characters are escaped.
@@ -25,6 +28,10 @@ impl Finding {
             | Self::RedisEmptied { .. }
             | Self::RedisEvicts { .. }
             | Self::ClockWrong { .. } => self.words_of_redis(),
+            Self::WrongObjects { objects } => {
+                let shown: Vec<String> = objects.iter().take(SHOWN).map(wrong_object).collect();
+                format!("events may be lost: not as the file says: {}", and_more(&shown, objects.len()))
+            }
             Self::BrokerAlarm { alarms } => {
                 let alarms: Vec<String> =
                     alarms.iter().map(|alarm| format!("{} alarm on {}", alarm.resource, alarm.node)).collect();
@@ -172,6 +179,7 @@ impl Finding {
     /// Returns the command that helps, or that shows more.
     pub(super) fn command(&self) -> String {
         match self {
+            Self::WrongObjects { .. } => "topology apply --migrate".to_owned(),
             Self::BrokerAlarm { .. } => "rabbitmq-diagnostics alarms".to_owned(),
             Self::Shadowed { cure: Cure::Raise(command), .. } | Self::Overdue { command, .. } => command.clone(),
             Self::Shadowed { cure: Cure::Wait, .. } => "topology status --watch".to_owned(),
@@ -214,6 +222,12 @@ impl Finding {
             },
         }
     }
+}
+
+fn wrong_object(WrongObject { address, differences }: &WrongObject) -> String {
+    let differences: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    let what = if differences.is_empty() { "missing".to_owned() } else { differences.join(", ") };
+    format!("{address} ({what})")
 }
 
 fn dead_letters(queues: &[Letters]) -> String {

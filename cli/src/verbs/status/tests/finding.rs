@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{World, holder, mail};
 use crate::{
     figures::{Alarm, Consumer, Sample},
-    observed::LiveQueue,
+    observed::{LiveExchange, LiveQueue},
     verbs::status::{
         finding::{Finding, Queue, Severity},
         observation::{Blind, OverdueEvent, Redis, Refusal},
@@ -82,8 +82,50 @@ fn blocked(world: &mut World) {
     world.seen.consumers = vec![active.clone(), Consumer { waits: true, unavailable: None, ..active }];
 }
 
+fn exchange<'w>(world: &'w mut World, name: &str) -> &'w mut LiveExchange {
+    world.objects().exchanges.iter_mut().find(|live| live.name == name).expect("it is there")
+}
+
+fn queue<'w>(world: &'w mut World, name: &str) -> &'w mut LiveQueue {
+    world.objects().queues.iter_mut().find(|live| live.name == name).expect("it is there")
+}
+
 #[rstest]
 #[case(|_: &mut World| (), &[])]
+#[case(
+    |world: &mut World| {
+        alarmed(world);
+        exchange(world, "billing.scheduler").arguments.remove("alternate-exchange");
+        exchange(world, "billing.retry").arguments.clear();
+        queue(world, "billing.hatchery.5m").arguments.remove("x-message-ttl");
+    },
+    &[
+        "events may be lost: not as the file says: exchange billing.retry (alternate-exchange none -> billing.unrouted), \
+         exchange billing.scheduler (alternate-exchange none -> billing.unrouted), queue billing.hatchery.5m (x-message-ttl \
+         none -> 300000)",
+        "RabbitMQ blocks all publishers: disk alarm on rabbit@a",
+    ]
+)]
+#[case(
+    |world: &mut World| {
+        let bindings = &mut world.objects().bindings;
+        bindings.retain(|live| live.source != "billing.unrouted" || live.routing_key != "#");
+    },
+    &["events may be lost: not as the file says: binding billing.unrouted -> billing.unrouted (#) (missing)"]
+)]
+// A file that says `queue-type` or `on-failure: block` anew, and is not applied yet.
+#[case(
+    |world: &mut World| {
+        let live = queue(world, "billing.processor.mail");
+        live.kind = Some("classic".to_owned());
+        live.arguments.remove("x-overflow");
+        live.arguments.remove("x-dead-letter-strategy");
+        let live = queue(world, "billing.processor.hr-import");
+        live.arguments.insert("x-single-active-consumer".to_owned(), json!(true));
+        live.arguments.insert("x-delivery-limit".to_owned(), json!(1_000_000_000));
+    },
+    &["the broker's objects are not as the file says: 2 to migrate"]
+)]
 #[case(blocked, &["the handler of mail is unavailable: connection refused"])]
 #[case(|world: &mut World| unavailable(world, 2), &["the handler of mail is unavailable: connection refused"])]
 #[case(

@@ -12,7 +12,7 @@ mod closed;
 use super::World;
 use crate::{
     figures::Alarm,
-    plan::Shadowing,
+    plan::{Address, Difference, Kind, Shadowing, WrongObject},
     verbs::status::{
         finding::{Cure, Finding, Letters, Queue},
         summary::{Found, Summary},
@@ -25,6 +25,16 @@ pub(super) fn one_of_each() -> Vec<Finding> {
     let letters =
         |queue: &str, messages, more| Letters { queue: queue.to_owned(), messages, more, within_seconds: Some(600) };
     vec![
+        Finding::WrongObjects {
+            objects: vec![WrongObject {
+                address: Address::new(Kind::Exchange, "billing.scheduler"),
+                differences: vec![Difference {
+                    property: "alternate-exchange".to_owned(),
+                    before: None,
+                    after: Some("billing.unrouted".into()),
+                }],
+            }],
+        },
         Finding::BrokerAlarm {
             alarms: vec![Alarm { node: "rabbit@rabbit-0".to_owned(), resource: "memory".to_owned() }],
         },

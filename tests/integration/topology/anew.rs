@@ -1,0 +1,98 @@
+//! Exchanges that somebody has deleted and declared anew without their alternate exchange: the broker confirms what is
+//! published to them, and drops it.
+
+use hatchery::{BrokerError, NewEvent, Outcome, PublishError};
+use serde_json::json;
+
+use crate::support::{
+    broker::eventually,
+    declared::{Declared, publish},
+    logs::Logs,
+    process::{Ended, Place},
+    relay::Relay,
+    workers::Working,
+};
+
+/// Deletes an exchange, and declares it as an import of definitions might.
+fn declare_anew(declared: &Declared, exchange: &str) {
+    declared.host.delete("exchanges", &[exchange]);
+    let arguments = json!({ "x-hatchery-owner": "t" });
+    declared.host.put("exchanges", exchange, &json!({ "type": "topic", "durable": true, "arguments": arguments }));
+}
+
+async fn run(declared: &Declared, arguments: &[&str]) -> Ended {
+    let place = Place::new(declared);
+    place.run(place.command(arguments).env("RABBITMQ_MANAGEMENT_URL", declared.host.management())).await
+}
+
+async fn migrate(declared: &Declared) {
+    let ended = run(declared, &["apply", "--auto-approve", "--migrate"]).await;
+    assert!(ended.expect(0).stdout.contains("1 migrated"));
+}
+
+#[tokio::test]
+async fn nothing_is_published_to_an_exchange_that_would_lose_it() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let hatchery = declared.connect_by(&relay.url).await;
+    publish(&hatchery, NewEvent::new("mail", "1")).await;
+    declare_anew(&declared, "t.scheduler");
+    relay.cut();
+    let error = hatchery.publisher().publish(NewEvent::new("mail", "2")).await.unwrap_err();
+    for part in ["exchange t.scheduler", "alternate-exchange", "topology apply --migrate"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert!(!matches!(&error, PublishError::Broker(BrokerError::Missing { .. })), "{error:?}");
+    // A program that starts finds it too.
+    let started = run(&declared, &["work", "--type", "mail", "--exec", "true"]).await.expect(1);
+    assert!(started.stderr.contains("exchange t.scheduler"), "{}", started.stderr);
+    migrate(&declared).await;
+    publish(&hatchery, NewEvent::new("mail", "3")).await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    worker.runs.reach(2).await;
+    assert_eq!(worker.runs.payloads(), ["1", "3"]);
+    assert_eq!(worker.stop().await.done, 2);
+}
+
+#[tokio::test]
+async fn a_worker_keeps_an_event_whose_letter_would_be_lost() {
+    let logs = Logs::capture();
+    let declared = Declared::new("types: { mail: {} }").await;
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let (hatchery, other) = (declared.connect_by(&relay.url).await, declared.connect().await);
+    let refused = Outcome::DeadLetter { reason: "no".into() };
+    let (worker, gate) = Working::gated_with(hatchery.worker(), "mail", refused);
+    publish(&other, NewEvent::new("mail", "{}")).await;
+    worker.runs.reach(1).await;
+    declare_anew(&declared, "t.dead-letter");
+    relay.cut();
+    // The delivery comes again meanwhile, and its handler may run again.
+    gate.let_through(9);
+    let amqp = declared.amqp().await;
+    let letters = declared.dead_letters("mail");
+    let found = ["publishing waits", "exchange t.dead-letter", "topology apply --migrate"];
+    eventually("the worker finds out", async || (!logs.with(&found).is_empty()).then_some(())).await;
+    migrate(&declared).await;
+    assert_eq!(amqp.take(&letters).await.data, b"{}");
+    amqp.expect_empty(&declared.passages()).await;
+    assert_eq!(worker.stop().await.dead_lettered, 1);
+}
+
+#[tokio::test]
+async fn status_says_first_that_events_may_be_lost() {
+    let declared = Declared::new("types: { mail: { register: off } }").await;
+    declare_anew(&declared, "t.retry");
+    declared.host.delete("queues", &["t.hatchery.250ms"]);
+    let arguments = json!({ "x-hatchery-owner": "t", "x-queue-type": "quorum" });
+    declared.host.put("queues", "t.hatchery.250ms", &json!({ "durable": true, "arguments": arguments }));
+    let ended = run(&declared, &["status", "--detailed-exitcode", "-o", "json"]).await.expect(4);
+    let answer: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let first = &answer["findings"][0];
+    assert_eq!(first["kind"], "wrong-objects", "{answer:#}");
+    let objects = first["objects"].to_string();
+    for part in ["t.retry", "alternate-exchange", "t.hatchery.250ms", "x-message-ttl", "x-dead-letter-exchange"] {
+        assert!(objects.contains(part), "{part}: {objects}");
+    }
+    let kinds = answer["findings"].to_string();
+    assert!(!kinds.contains("\"blocked\":1"), "{kinds}");
+}

@@ -27,17 +27,19 @@ impl BrokerOutage {
     pub(crate) fn begins(&self, error: &BrokerError) {
         let begins = !self.is_on.swap(true, Ordering::Relaxed);
         let mut reminder = self.reminder.lock().unwrap_or_else(PoisonError::into_inner);
-        if begins {
-            *reminder = Reminder::begun();
-            tracing::warn!(%error, "the broker confirms nothing: publishing waits, and is tried again");
-        } else if !error.is_transient() && reminder.is_due() {
-            tracing::warn!(%error, "the broker still confirms nothing: publishing waits for a person");
+        if error.is_transient() {
+            if begins {
+                tracing::warn!(%error, "the broker confirms nothing: publishing waits, and is tried again");
+            }
+        } else if reminder.is_due() {
+            tracing::warn!(%error, "the broker takes no event: publishing waits for a person, and is tried again");
         }
     }
 
     /// Notes that a publish was confirmed.
     pub(crate) fn ends(&self) {
         if self.is_on.load(Ordering::Relaxed) && self.is_on.swap(false, Ordering::Relaxed) {
+            *self.reminder.lock().unwrap_or_else(PoisonError::into_inner) = Reminder::default();
             tracing::warn!("the broker confirms again");
         }
     }

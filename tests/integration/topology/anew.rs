@@ -70,7 +70,7 @@ async fn a_worker_keeps_an_event_whose_letter_would_be_lost() {
     gate.let_through(9);
     let amqp = declared.amqp().await;
     let letters = declared.dead_letters("mail");
-    let found = ["publishing waits", "exchange t.dead-letter", "topology apply --migrate"];
+    let found = ["publishing waits for a person", "exchange t.dead-letter", "topology apply --migrate"];
     eventually("the worker finds out", async || (!logs.with(&found).is_empty()).then_some(())).await;
     migrate(&declared).await;
     assert_eq!(amqp.take(&letters).await.data, b"{}");

@@ -120,6 +120,8 @@ fn no_event_runs_beside_a_run_whose_clock_was_ahead(
     let next = definition.link(wanted.expect("an event").arm().position);
     let admitted = |state: &State, seconds: i64| state.admit(&next, false, at(seconds)) == Admission::Run;
     assert!(!admitted(&state, 10), "{state:?}");
+    // Nor does one that was under way when that was found.
+    assert_ne!(state.admit(&definition.link(NOON), false, at(1)), Admission::Run, "{state:?}");
     assert!(admitted(&state, 130), "it is lost");
     assert!(admitted(&state.ended(&link, at(9), "done", false), 10), "it has ended");
 }

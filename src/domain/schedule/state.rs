@@ -189,12 +189,13 @@ impl State {
     }
 
     /// Returns the state without what lies ahead, but for `armed`, whose rule must be known. A run that lies ahead may be under way all the
-    /// same: it counts as begun now, so that the next events neither run beside it nor wait for that date.
+    /// same: it counts as begun now, and before every other event, so that these neither run beside it nor wait for that date.
     fn corrected(mut self, now: Timestamp) -> Self {
         let (now, latest) = (now.as_millisecond(), latest(now).as_millisecond());
         if let Some(run) = self.run.as_mut().filter(|run| run.position.max(run.started) > latest) {
             let length = run.until.saturating_sub(run.started).max(0);
-            (run.position, run.started) = (run.position.min(now), run.started.min(now));
+            run.position = if run.position > latest { 0 } else { run.position };
+            run.started = run.started.min(now);
             run.until = run.started.saturating_add(length);
             run.ended = run.ended.map(|ended| ended.min(now));
         }

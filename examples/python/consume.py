@@ -97,14 +97,14 @@ class Consumer:
         copy = pika.BasicProperties(
             content_type=properties.content_type,
             content_encoding=properties.content_encoding,
-            priority=properties.priority,
             correlation_id=properties.correlation_id,
             reply_to=properties.reply_to,
             message_id=properties.message_id or event_id or str(uuid.uuid4()),
             timestamp=properties.timestamp,
             type=self.event_type,
             app_id=properties.app_id,
-            # Without user_id, which RabbitMQ checks, and without expiration, which would end the copy early.
+            # Without user_id, which RabbitMQ checks, expiration, which would end the copy early, and priority, which would
+            # let it overtake others.
             delivery_mode=2,
             headers=wire.copied(properties.headers, **changed),
         )

@@ -28,15 +28,14 @@ pub struct Incoming {
     pub body: Bytes,
 }
 
-/// The AMQP 0.9.1 properties that a copy keeps. `delivery_mode` is always 2; `user_id` and `expiration` are never kept.
+/// The AMQP 0.9.1 properties that a copy keeps. `delivery_mode` is always 2; `user_id` and `expiration` are never kept, and
+/// neither is `priority`: in RabbitMQ 4 it reorders queues, and delays the other messages of a TTL queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Properties {
     /// `content_type`.
     pub content_type: Option<String>,
     /// `content_encoding`.
     pub content_encoding: Option<String>,
-    /// `priority`.
-    pub priority: Option<u8>,
     /// `correlation_id`.
     pub correlation_id: Option<String>,
     /// `reply_to`.
@@ -62,7 +61,6 @@ impl Properties {
         Self {
             content_type: self.content_type.clone(),
             content_encoding: self.content_encoding.clone(),
-            priority: self.priority,
             correlation_id: self.correlation_id.clone(),
             reply_to: self.reply_to.clone(),
             message_id: self.message_id.clone(),

@@ -93,7 +93,7 @@ fn the_page_of_the_headers_is_as_the_code_says() {
         [code(&shown), about.to_owned()]
     });
     table(&mut text, ["header", "meaning"], rows);
-    text += "\nA copy by hatchery carries none of these: RabbitMQ would act on them again. Of the properties it leaves out `user_id` and\n`expiration`.\n";
+    text += "\nA copy by hatchery carries none of these: RabbitMQ would act on them again. Of the properties it leaves out `user_id`,\n`expiration` and `priority`.\n";
     text += "\n## What a handler gets\n\n";
     text += &wrapped(
         "A program (`topology work --exec`) gets the fields as environment variables, a service (`--http`) as headers of the request. \

@@ -45,9 +45,6 @@ pub fn encode(properties: &Properties, body: &[u8]) -> Bytes {
             put_bytes(&mut to, text.as_bytes());
         }
     }
-    if let Some(priority) = properties.priority {
-        to.put_slice(&[b'p', priority]);
-    }
     if let Some(timestamp) = properties.timestamp {
         to.put_u8(b's');
         to.put_u64_le(timestamp);
@@ -78,7 +75,8 @@ pub fn decode(kept: &Bytes) -> Option<(Properties, Bytes)> {
             b'k' => properties.kind = Some(text(&mut from)?),
             b'a' => properties.app_id = Some(text(&mut from)?),
             b'l' => properties.cluster_id = Some(text(&mut from)?),
-            b'p' => properties.priority = Some(from.try_get_u8().ok()?),
+            // A priority, which hatchery up to 0.1.0 kept.
+            b'p' => drop(from.try_get_u8().ok()?),
             b's' => properties.timestamp = Some(from.try_get_u64_le().ok()?),
             b'h' => properties.headers = table(&mut from, DEEPEST)?,
             _ => return None,
@@ -235,17 +233,15 @@ mod tests {
         let text = || prop::option::of(".{0,9}");
         (
             (text(), text(), text(), text(), text(), text(), text(), text()),
-            prop::option::of(any::<u8>()),
             prop::option::of(any::<u64>()),
             prop::collection::btree_map(".{0,5}", any_value(), 0..4),
         )
-            .prop_map(|(texts, priority, timestamp, headers)| {
+            .prop_map(|(texts, timestamp, headers)| {
                 let (content_type, content_encoding, correlation_id, reply_to, message_id, kind, app_id, cluster_id) =
                     texts;
                 Properties {
                     content_type,
                     content_encoding,
-                    priority,
                     correlation_id,
                     reply_to,
                     message_id,
@@ -276,6 +272,12 @@ mod tests {
             let length = (kept.len() as f64 * part) as usize;
             prop_assert_eq!(decode(&kept.slice(..length)), None);
         }
+    }
+
+    #[test]
+    fn a_priority_that_an_older_version_kept_is_passed_over() {
+        let kept = [&[FORM, b'p', 9, 0], &b"{}"[..]].concat();
+        assert_eq!(decode(&kept.into()), Some((Properties::default(), "{}".into())));
     }
 
     #[test]

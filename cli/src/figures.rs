@@ -45,12 +45,12 @@ pub struct MessageStats {
 }
 
 impl Figures {
-    /// Returns how many messages are ready or delivered; without the number of those that are delivered, how many are
-    /// ready.
+    /// Returns how many messages are ready, delivered or held back; without the number of those that are delivered, how many
+    /// are ready or held back.
     #[must_use]
     pub fn held(&self) -> Option<u64> {
-        let Counts { messages_ready, messages_unacknowledged, .. } = self.counts;
-        messages_ready.map(|ready| ready + messages_unacknowledged.unwrap_or_default())
+        let delivered = self.counts.messages_unacknowledged.unwrap_or_default();
+        self.counts.waiting().map(|waiting| waiting + delivered)
     }
 }
 
@@ -123,5 +123,14 @@ mod tests {
         let figures: Figures =
             serde_json::from_str(r#"{"messages": 3, "consumers": 0, "message_stats": []}"#).expect("figures");
         assert_eq!((figures.counts.consumers, figures.held(), figures.message_stats), (Some(0), None, None));
+    }
+
+    #[test]
+    fn messages_that_a_delayed_retry_holds_back_count() {
+        let figures: Figures = serde_json::from_str(
+            r#"{"messages": 15, "messages_ready": 0, "messages_unacknowledged": 3, "messages_delayed": 12}"#,
+        )
+        .expect("figures");
+        assert_eq!(figures.held(), Some(15));
     }
 }

@@ -127,16 +127,24 @@ pub struct Counts {
     pub messages_unacknowledged: Option<u64>,
     /// Messages on their way to the dead-letter exchange; only quorum queues count them.
     pub messages_dlx: Option<u64>,
+    /// Returned messages that a policy with `delayed-retry-type` holds back; only quorum queues of RabbitMQ 4.3 have them.
+    pub messages_delayed: Option<u64>,
     /// Number of consumers.
     pub consumers: Option<u64>,
 }
 
 impl Counts {
+    /// Returns how many messages are ready, or will be once a delayed retry is over.
+    #[must_use]
+    pub fn waiting(&self) -> Option<u64> {
+        self.messages_ready.map(|ready| ready + self.messages_delayed.unwrap_or_default())
+    }
+
     /// Returns how many messages the queue holds in any state, or `None` if a count other than `messages_dlx` is
     /// unknown.
     #[must_use]
     pub fn held(&self) -> Option<u64> {
-        let parts = self.messages_ready? + self.messages_unacknowledged? + self.messages_dlx.unwrap_or_default();
+        let parts = self.waiting()? + self.messages_unacknowledged? + self.messages_dlx.unwrap_or_default();
         Some(self.messages?.max(parts))
     }
 }

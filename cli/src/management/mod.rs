@@ -88,7 +88,7 @@ impl Management for ManagementApi {
     }
 
     async fn counts(&self) -> Result<BTreeMap<String, Counts>, ManagementError> {
-        let columns = "name,messages,messages_ready,messages_unacknowledged,messages_dlx,consumers";
+        let columns = "name,messages,messages_ready,messages_unacknowledged,messages_dlx,messages_delayed,consumers";
         let counted: Vec<Counted> = self.client.pages(&["queues", &self.vhost], &[("columns", columns)]).await?;
         Ok(counted.into_iter().map(|Counted { name, counts }| (name, counts)).collect())
     }

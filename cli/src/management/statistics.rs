@@ -133,7 +133,7 @@ impl ManagementApi {
     /// # Errors
     /// When the API is unreachable, or refuses this user.
     pub async fn figures(&self) -> Result<QueueFigures, ManagementError> {
-        let columns = "name,messages,messages_ready,messages_unacknowledged,messages_dlx,consumers,\
+        let columns = "name,messages,messages_ready,messages_unacknowledged,messages_dlx,messages_delayed,consumers,\
                        messages_details.rate,message_stats.publish,message_stats.ack_details.rate";
         // The whole list in one answer: RabbitMQ makes the whole list for each page.
         let query = [("columns", columns)];

@@ -39,7 +39,9 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
                     told.insert(shadow.policy().0.to_owned());
                     changes.push(Change::note(Action::Blocked, address.clone(), harm.clone()));
                 }
-                None if shadow.consumer_timeout().is_some_and(|timeout| timeout < desired.ack_timeout) => {
+                None if shadow.unknown.is_empty()
+                    && shadow.consumer_timeout().is_some_and(|timeout| timeout < desired.ack_timeout) =>
+                {
                     told.insert(shadow.policy().0.to_owned());
                 }
                 None => drop(shadowing.insert(shadow.policy().0.to_owned(), shadow.policy().1)),

@@ -29,9 +29,82 @@ const HARMFUL: [&str; 9] = [
     "delivery-limit",
 ];
 
-/// Policy keys that classic queues do not support. RabbitMQ applies a policy with one of them to no classic queue, its other keys
-/// included (`unsupported_policies` in `rabbit_classic_queue:capabilities/0`, and `rabbit_policy:matches/3`; measured on 3.10).
+/// Makes a quorum queue of RabbitMQ 4.3 hold back what a consumer returns: a type that keeps its order loses it, and nothing
+/// but the management API counts what waits so.
+const DELAYED_RETRY: &str = "delayed-retry-type";
+
+/// Policy keys that do no harm to a queue. Any other key may be one of a RabbitMQ that is newer than this program.
+const HARMLESS: [&str; 20] = [
+    // Where the queue's members are, and how many.
+    "queue-leader-locator",
+    "queue-master-locator",
+    "target-group-size",
+    "ha-mode",
+    "ha-params",
+    "ha-sync-mode",
+    "ha-sync-batch-size",
+    "ha-promote-on-shutdown",
+    "ha-promote-on-failure",
+    // How its messages are stored.
+    "queue-mode",
+    "queue-version",
+    "max-in-memory-length",
+    "max-in-memory-bytes",
+    // Nothing without `delayed-retry-type`.
+    "delayed-retry-min",
+    "delayed-retry-max",
+    // `patience` compares it with the file.
+    "consumer-timeout",
+    // Exchanges and streams alone have these.
+    "alternate-exchange",
+    "shards-per-node",
+    "routing-key",
+    "stream-filter-size-bytes",
+];
+
+/// Policy keys that neither kind of queue supports. RabbitMQ applies a policy with a key that a queue's type does not support to
+/// no queue of that type, its other keys included (`unsupported_policies` in the type's `capabilities/0`, and
+/// `rabbit_policy:matches/3`; measured on 3.10).
+const UNSUPPORTED: [&str; 5] =
+    ["max-age", "stream-max-segment-size-bytes", "initial-cluster-size", "selector-fields", "selector-field-max-bytes"];
+
+/// Policy keys that classic queues do not support in any version.
 const NOT_CLASSIC: [&str; 2] = ["dead-letter-strategy", "delivery-limit"];
+
+/// Policy keys that quorum queues do not support in any version.
+const NOT_QUORUM: [&str; 7] = [
+    "queue-mode",
+    "queue-master-locator",
+    "ha-mode",
+    "ha-params",
+    "ha-sync-mode",
+    "ha-promote-on-shutdown",
+    "ha-promote-on-failure",
+];
+
+/// What a policy key does to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    Nothing,
+    Harm,
+    Unknown,
+}
+
+fn effect(key: &str, value: &Value, kind: &str) -> Effect {
+    match key {
+        DELAYED_RETRY if kind == compare::CLASSIC || value == "disabled" => Effect::Nothing,
+        DELAYED_RETRY => Effect::Harm,
+        _ if HARMFUL.contains(&key) => Effect::Harm,
+        _ if HARMLESS.contains(&key) => Effect::Nothing,
+        _ => Effect::Unknown,
+    }
+}
+
+/// Returns the keys of a policy that do this to a queue of this kind.
+fn keys<'a>(policy: &'a LivePolicy, kind: &str, what: Effect) -> Vec<&'a str> {
+    let definition = policy.definition.iter();
+    definition.filter(|(key, value)| effect(key, value, kind) == what).map(|(key, _)| key.as_str()).collect()
+}
 
 /// The policies of a virtual host: ours as they will be after `apply`, and the strangers'.
 pub(super) struct Shadows<'a> {
@@ -67,15 +140,15 @@ impl<'a> Shadows<'a> {
         let operator = winner(&self.operator, name, kind, said);
         let user = user.map(|policy| {
             let instead = own.map(|own| format!("shadowed by policy {}: {} does not apply", policy.name, own.name));
-            Shadow { harm: harm(policy, "policy").or(instead), policy, kind: "policy" }
+            let shadow = Shadow::of(policy, "policy", kind);
+            Shadow { harm: shadow.harm.or(instead), ..shadow }
         });
-        let kind = "operator policy";
-        let operator = operator.map(|policy| Shadow { harm: harm(policy, kind), policy, kind });
+        let operator = operator.map(|policy| Shadow::of(policy, "operator policy", kind));
         user.into_iter().chain(operator).collect()
     }
 }
 
-/// A stranger's policy that takes away from owned queues what their safety depends on.
+/// A stranger's policy that takes away from owned queues what their safety depends on, or may do so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Shadowing {
     /// The name of the policy.
@@ -84,11 +157,13 @@ pub struct Shadowing {
     pub operator: bool,
     /// The keys that do harm. Empty if it only keeps the topology's own policy from applying.
     pub keys: Vec<String>,
+    /// Whether nothing is known of `keys`: they may do harm.
+    pub unknown: bool,
     /// The owned queues that it applies to.
     pub queues: Vec<String>,
 }
 
-/// Returns the strangers' policies that harm queues of the file.
+/// Returns the strangers' policies that harm queues of the file, or have keys of which nothing is known.
 #[must_use]
 pub fn shadowing(desired: &Desired, observed: &Observed) -> Vec<Shadowing> {
     let shadows = Shadows::new(desired, observed);
@@ -99,13 +174,21 @@ pub fn shadowing(desired: &Desired, observed: &Observed) -> Vec<Shadowing> {
         // A queue that is not migrated yet has another type than the file says.
         let kind = live.and_then(|live| live.kind.as_deref()).unwrap_or_else(|| compare::type_of(&queue.arguments));
         let over = shadows.on(&queue.name, kind, live);
-        for Shadow { policy, kind, .. } in over.iter().filter(|shadow| shadow.harm.is_some()) {
-            let operator = *kind != "policy";
-            let shadowing = found.entry((&policy.name, operator)).or_insert_with(|| {
-                let keys = harmful(policy).map(str::to_owned).collect();
-                Shadowing { policy: policy.name.clone(), operator, keys, queues: Vec::new() }
-            });
-            shadowing.queues.push(queue.name.clone());
+        for shadow in over.iter().filter(|shadow| shadow.harm.is_some() || !shadow.unknown.is_empty()) {
+            let (policy, operator) = (shadow.policy, shadow.kind != "policy");
+            let (unknown, what) = if shadow.harm.is_some() { (false, Effect::Harm) } else { (true, Effect::Unknown) };
+            let fresh = || {
+                let keys = keys(policy, kind, what).into_iter().map(str::to_owned).collect();
+                Shadowing { policy: policy.name.clone(), operator, keys, unknown, queues: Vec::new() }
+            };
+            let shadowing = found.entry((&policy.name, operator)).or_insert_with(fresh);
+            // What does harm to one queue counts, whatever it does to another.
+            if shadowing.unknown && !unknown {
+                *shadowing = fresh();
+            }
+            if shadowing.unknown == unknown {
+                shadowing.queues.push(queue.name.clone());
+            }
         }
     }
     found.into_values().collect()
@@ -115,11 +198,20 @@ pub fn shadowing(desired: &Desired, observed: &Observed) -> Vec<Shadowing> {
 pub(super) struct Shadow<'a> {
     policy: &'a LivePolicy,
     kind: &'static str,
-    /// Why the queue would not work as the file says; `None` if the policy does no harm.
+    /// Why the queue would not work as the file says; `None` if the policy is not known to do harm.
     pub(super) harm: Option<String>,
+    /// The keys of which nothing is known.
+    pub(super) unknown: Vec<&'a str>,
 }
 
-impl Shadow<'_> {
+impl<'a> Shadow<'a> {
+    fn of(policy: &'a LivePolicy, kind: &'static str, queue: &str) -> Self {
+        let harmful = keys(policy, queue, Effect::Harm);
+        let harm =
+            (!harmful.is_empty()).then(|| format!("shadowed by {kind} {} ({})", policy.name, harmful.join(", ")));
+        Self { policy, kind, harm, unknown: keys(policy, queue, Effect::Unknown) }
+    }
+
     /// Returns how long the broker waits for an acknowledgement by this policy.
     pub(super) fn consumer_timeout(&self) -> Option<Duration> {
         self.policy.definition.get("consumer-timeout").and_then(Value::as_u64).map(Duration::from_millis)
@@ -134,7 +226,11 @@ impl Shadow<'_> {
     pub(super) fn policy(&self) -> (&str, String) {
         let keys: Vec<&str> = self.policy.definition.keys().map(String::as_str).collect();
         let what = if self.kind == "policy" { "wins" } else { "is an operator's, and wins" };
-        (&self.policy.name, format!("{what} on owned queues, and does no harm ({})", keys.join(", ")))
+        let says = match self.unknown.as_slice() {
+            [] => format!("{what} on owned queues, and does no harm ({})", keys.join(", ")),
+            unknown => format!("{what} on owned queues, and may do harm: nothing is known of {}", unknown.join(", ")),
+        };
+        (&self.policy.name, says)
     }
 }
 
@@ -154,15 +250,6 @@ fn winner<'a>(
         .max_by_key(|policy| (policy.priority, is_said(policy)))
 }
 
-fn harmful(policy: &LivePolicy) -> impl Iterator<Item = &'static str> {
-    HARMFUL.into_iter().filter(|key| policy.definition.contains_key(*key))
-}
-
-fn harm(policy: &LivePolicy, kind: &str) -> Option<String> {
-    let keys: Vec<&str> = harmful(policy).collect();
-    (!keys.is_empty()).then(|| format!("shadowed by {kind} {} ({})", policy.name, keys.join(", ")))
-}
-
 /// The queues that a policy applies to. RabbitMQ's patterns are Perl regular expressions, so look-around must work:
 /// `^(?!amq\.)` is in every second tutorial.
 struct Pattern {
@@ -171,8 +258,9 @@ struct Pattern {
     /// The queue type that it applies to; `None` for all types.
     kind: Option<String>,
     queues: bool,
-    /// Whether it applies to classic queues, as far as its keys tell.
+    /// Whether it applies to classic queues, and to quorum queues, as far as its keys tell.
     classic: bool,
+    quorum: bool,
 }
 
 impl Pattern {
@@ -180,17 +268,20 @@ impl Pattern {
         Self::new(&policy.pattern, &policy.apply_to, policy.definition.keys())
     }
 
-    fn new<'a>(pattern: &str, apply_to: &str, mut keys: impl Iterator<Item = &'a String>) -> Self {
+    fn new<'a>(pattern: &str, apply_to: &str, keys: impl Iterator<Item = &'a String>) -> Self {
         let kind = apply_to.strip_suffix("_queues").map(str::to_owned);
         let queues = matches!(apply_to, "" | "all" | "queues") || kind.is_some();
-        let classic = !keys.any(|key| NOT_CLASSIC.contains(&key.as_str()));
-        Self { regex: Regex::new(pattern).ok(), kind, queues, classic }
+        let keys: Vec<&str> = keys.map(String::as_str).collect();
+        let none_of = |unsupported: &[&str]| !keys.iter().any(|key| unsupported.contains(key));
+        let both = none_of(&UNSUPPORTED);
+        let (classic, quorum) = (both && none_of(&NOT_CLASSIC), both && none_of(&NOT_QUORUM));
+        Self { regex: Regex::new(pattern).ok(), kind, queues, classic, quorum }
     }
 
     fn matches(&self, queue: &str, kind: &str) -> bool {
         self.queues
             && self.kind.as_deref().is_none_or(|only| only == kind)
-            && (self.classic || kind != compare::CLASSIC)
+            && (if kind == compare::CLASSIC { self.classic } else { self.quorum })
             && self.regex.as_ref().is_some_and(|regex| regex.is_match(queue).unwrap_or(false))
     }
 }
@@ -221,15 +312,98 @@ mod tests {
         assert_eq!(Pattern::of(&policy).matches("billing.hatchery.5m", "quorum"), expected);
     }
 
+    /// What a policy does to a queue that it matches. `Apart`: RabbitMQ does not apply it to queues of this kind.
+    #[derive(Debug, PartialEq, Eq)]
+    enum Does {
+        Nothing,
+        Harm,
+        Unknown,
+        Apart,
+    }
+
+    use Does::{Apart, Harm, Nothing, Unknown};
+
+    /// Every key that a policy may have in RabbitMQ 3.10, 4.0 and 4.3, plugins included (all `policy_validator` of its source),
+    /// and what it does to a quorum and to a classic queue.
+    #[rustfmt::skip]
+    const KEYS: [(&str, Does, Does); 43] = [
+        ("alternate-exchange", Nothing, Nothing),
+        ("consumer-disconnected-timeout", Unknown, Unknown),
+        ("consumer-timeout", Nothing, Nothing),
+        ("dead-letter-exchange", Harm, Harm),
+        ("dead-letter-routing-key", Harm, Harm),
+        ("dead-letter-strategy", Harm, Apart),
+        ("delayed-retry-max", Nothing, Nothing),
+        ("delayed-retry-min", Nothing, Nothing),
+        ("delayed-retry-type", Harm, Nothing),
+        ("delivery-limit", Harm, Apart),
+        ("expires", Harm, Harm),
+        ("federation-upstream", Unknown, Unknown),
+        ("federation-upstream-pattern", Unknown, Unknown),
+        ("federation-upstream-set", Unknown, Unknown),
+        ("ha-mode", Apart, Nothing),
+        ("ha-params", Apart, Nothing),
+        ("ha-promote-on-failure", Apart, Nothing),
+        ("ha-promote-on-shutdown", Apart, Nothing),
+        ("ha-sync-batch-size", Nothing, Nothing),
+        ("ha-sync-mode", Apart, Nothing),
+        ("initial-cluster-size", Apart, Apart),
+        ("max-age", Apart, Apart),
+        ("max-in-memory-bytes", Nothing, Nothing),
+        ("max-in-memory-length", Nothing, Nothing),
+        ("max-length", Harm, Harm),
+        ("max-length-bytes", Harm, Harm),
+        ("message-ttl", Harm, Harm),
+        ("overflow", Harm, Harm),
+        ("queue-leader-locator", Nothing, Nothing),
+        ("queue-master-locator", Apart, Nothing),
+        ("queue-mode", Apart, Nothing),
+        ("queue-version", Nothing, Nothing),
+        ("routing-key", Nothing, Nothing),
+        ("selector-field-max-bytes", Apart, Apart),
+        ("selector-fields", Apart, Apart),
+        ("shards-per-node", Nothing, Nothing),
+        ("stream-filter-size-bytes", Nothing, Nothing),
+        ("stream-max-segment-size-bytes", Apart, Apart),
+        ("target-group-size", Nothing, Nothing),
+        // No RabbitMQ has these yet.
+        ("delayed-retry-jitter", Unknown, Unknown),
+        ("", Unknown, Unknown),
+        ("max-lengths", Unknown, Unknown),
+        ("delivery_limit", Unknown, Unknown),
+    ];
+
+    fn with(keys: &[(&str, Value)]) -> LivePolicy {
+        let definition = keys.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        LivePolicy { pattern: ".*".to_owned(), definition, ..LivePolicy::default() }
+    }
+
+    fn does(policy: &LivePolicy, kind: &str) -> Does {
+        let shadow = Shadow::of(policy, "policy", kind);
+        match (Pattern::of(policy).matches("billing.processor.mail", kind), &shadow.harm) {
+            (false, _) => Apart,
+            (true, Some(_)) => Harm,
+            (true, None) if shadow.unknown.is_empty() => Nothing,
+            (true, None) => Unknown,
+        }
+    }
+
+    #[test]
+    fn what_each_policy_key_does_to_a_queue_is_known() {
+        for (key, quorum, classic) in KEYS {
+            let policy = with(&[(key, 1.into())]);
+            assert_eq!((does(&policy, "quorum"), does(&policy, "classic")), (quorum, classic), "{key}");
+        }
+    }
+
     #[rstest]
-    #[case(&["max-length"], true)]
-    #[case(&["delivery-limit"], false)]
-    #[case(&["delivery-limit", "max-length"], false)]
-    #[case(&["dead-letter-strategy"], false)]
-    fn a_policy_with_a_key_of_quorum_queues_applies_to_no_classic_queue(#[case] keys: &[&str], #[case] expected: bool) {
-        let definition = keys.iter().map(|key| ((*key).to_owned(), Value::from(1))).collect();
-        let policy = LivePolicy { pattern: ".*".to_owned(), definition, ..LivePolicy::default() };
-        assert!(Pattern::of(&policy).matches("billing.hatchery.5m", "quorum"));
-        assert_eq!(Pattern::of(&policy).matches("billing.hatchery.5m", "classic"), expected);
+    #[case::harm_beside_an_unknown_key(&[("max-length", 1.into()), ("x", 1.into())], Harm, Harm)]
+    #[case::a_key_that_keeps_the_others_from_applying(&[("delivery-limit", 1.into()), ("max-length", 1.into())], Harm, Apart)]
+    #[case::the_same_for_quorum_queues(&[("ha-mode", "all".into()), ("max-length", 1.into())], Apart, Harm)]
+    #[case::delayed_retry_off(&[("delayed-retry-type", "disabled".into()), ("delayed-retry-min", 1.into())], Nothing, Nothing)]
+    #[case::delayed_retry(&[("delayed-retry-type", "all".into()), ("delayed-retry-min", 1.into())], Harm, Nothing)]
+    fn a_policy_does_what_its_keys_do(#[case] keys: &[(&str, Value)], #[case] quorum: Does, #[case] classic: Does) {
+        let policy = with(keys);
+        assert_eq!((does(&policy, "quorum"), does(&policy, "classic")), (quorum, classic));
     }
 }

@@ -4,6 +4,7 @@ mod afternoon;
 mod alarm;
 mod away;
 mod blind;
+mod delayed;
 mod register;
 mod watched;
 mod wedged;

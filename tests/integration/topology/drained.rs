@@ -55,6 +55,7 @@ fn counts(ready: u64) -> Stale {
         messages_ready: Some(ready),
         messages_unacknowledged: none,
         messages_dlx: none,
+        messages_delayed: None,
         consumers: none,
     })
 }

@@ -224,7 +224,7 @@ fn a_harmless_policy_of_a_stranger_is_reported_once() {
     observed.operator_policies.push(LivePolicy { name: "ops".into(), ..stranger(".*", 0, &[("x", 1)]) });
     let expected = [
         "* policy house: wins on owned queues, and does no harm (queue-leader-locator)",
-        "* policy ops: is an operator's, and wins on owned queues, and does no harm (x)",
+        "* policy ops: is an operator's, and wins on owned queues, and may do harm: nothing is known of x",
     ];
     assert_eq!(lines(&observed), expected);
     assert!(plan(&desired(), &observed).in_sync());

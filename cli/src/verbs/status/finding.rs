@@ -72,7 +72,7 @@ pub(crate) enum Finding {
         /// The alarms that are in effect.
         alarms: Vec<Alarm>,
     },
-    /// A stranger's policy bounds, expires or diverts owned queues.
+    /// A stranger's policy bounds, expires or diverts owned queues, or has keys of which nothing is known.
     Shadowed {
         /// The policy and the queues.
         #[serde(flatten)]
@@ -285,6 +285,7 @@ impl Finding {
         match self {
             // The other workers run the events.
             Self::HandlerUnavailable { workers, of, .. } if *workers < *of => Severity::Look,
+            Self::Shadowed { shadowing, .. } if shadowing.unknown => Severity::Look,
             Self::WrongObjects { .. }
             | Self::BrokerAlarm { .. }
             | Self::Shadowed { .. }

@@ -41,7 +41,9 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
         findings.push(Finding::WrongObjects { objects: wrong.clone() });
     }
     findings.extend(alarms(seen));
-    findings.extend(shadows(desired, seen));
+    let (shadows, may_shadow): (Vec<_>, Vec<_>) =
+        shadows(desired, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
+    findings.extend(shadows);
     let not_applied = not_applied(topology, seen);
     let is_applied = not_applied.is_none();
     findings.extend(not_applied);
@@ -63,6 +65,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(of_redis);
     findings.extend(wrong_clocks(seen));
     findings.extend(partial);
+    findings.extend(may_shadow);
     findings.extend(blind(seen));
     findings.extend(schedules_not_applied(topology, seen));
     findings.extend(schedules_paused(topology, seen));
@@ -222,7 +225,7 @@ fn sources(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Fi
 }
 
 fn waiting(name: &str, figures: &Figures) -> Option<Queue> {
-    let messages = figures.counts.messages_ready.filter(|ready| *ready > 0)?;
+    let messages = figures.counts.waiting().filter(|waiting| *waiting > 0)?;
     Some(Queue { queue: name.to_owned(), messages })
 }
 
@@ -310,8 +313,8 @@ fn drift(desired: &Desired, seen: &Observation, wrong: &[WrongObject]) -> Option
     let counts = plan.counts();
     // A shadowed queue blocks the plan, and has a finding of its own. If it is blocked for another reason too, the plan says so
     // once the policy is gone.
-    let shadowed: Vec<String> =
-        shadowing(desired, objects).into_iter().flat_map(|shadowing| shadowing.queues).collect();
+    let harmed = shadowing(desired, objects).into_iter().filter(|shadowing| !shadowing.unknown);
+    let shadowed: Vec<String> = harmed.flat_map(|shadowing| shadowing.queues).collect();
     let is_shadowed =
         |change: &&crate::plan::Change| change.action == Action::Blocked && shadowed.contains(&change.address.name);
     let blocked = counts.blocked - plan.changes.iter().filter(is_shadowed).count();

@@ -37,8 +37,15 @@ impl Finding {
                     alarms.iter().map(|alarm| format!("{} alarm on {}", alarm.resource, alarm.node)).collect();
                 format!("RabbitMQ blocks all publishers: {}", alarms.join(", "))
             }
-            Self::Shadowed { shadowing: Shadowing { policy, operator, keys, queues }, cure, .. } => {
+            Self::Shadowed { shadowing: Shadowing { policy, operator, keys, unknown, queues }, cure, .. } => {
                 let kind = if *operator { "operator policy" } else { "policy" };
+                if *unknown {
+                    let keys = keys.join(", ");
+                    return format!(
+                        "{kind} {policy} wins on {}, and may do harm: nothing is known of {keys}",
+                        first(queues)
+                    );
+                }
                 let (keys, harm) = if keys.is_empty() {
                     (String::new(), "the topology's own policy does not apply")
                 } else {
@@ -183,6 +190,10 @@ impl Finding {
             Self::BrokerAlarm { .. } => "rabbitmq-diagnostics alarms".to_owned(),
             Self::Shadowed { cure: Cure::Raise(command), .. } | Self::Overdue { command, .. } => command.clone(),
             Self::Shadowed { cure: Cure::Wait, .. } => "topology status --watch".to_owned(),
+            Self::Shadowed { shadowing: Shadowing { operator, unknown: true, .. }, vhost, .. } => {
+                let what = if *operator { "list_operator_policies" } else { "list_policies" };
+                format!("rabbitmqctl {what} -p {}", quoted(vhost))
+            }
             Self::Shadowed { shadowing: Shadowing { policy, operator, .. }, vhost, cure: Cure::Clear } => {
                 let what = if *operator { "clear_operator_policy" } else { "clear_policy" };
                 format!("rabbitmqctl {what} -p {} {}", quoted(vhost), quoted(policy))

@@ -43,6 +43,7 @@ pub(super) fn one_of_each() -> Vec<Finding> {
                 policy: "expire-all".to_owned(),
                 operator: false,
                 keys: vec!["message-ttl".to_owned()],
+                unknown: false,
                 queues: vec!["billing.hatchery.5m".to_owned(), "billing.hatchery.1h".to_owned()],
             },
             vhost: "/".to_owned(),

@@ -51,7 +51,8 @@ pub trait Broker: Send + Sync + 'static {
     }
 
     /// Starts to consume a queue with a limit of `prefetch` unacknowledged deliveries. `unavailable` is why the handler is
-    /// unavailable. It becomes an argument of the consumer, which the management UI and `topology status` show.
+    /// unavailable. It becomes an argument of the consumer, which the management UI and `topology status` show. `hold` is the
+    /// longest time until a delivery is acknowledged. RabbitMQ 4.3 waits so long; others have a timeout of their own.
     ///
     /// # Errors
     /// When the broker is away, or has no such queue.
@@ -61,6 +62,7 @@ pub trait Broker: Send + Sync + 'static {
         prefetch: u16,
         order: Order,
         unavailable: Option<&str>,
+        hold: Option<Duration>,
     ) -> Result<Box<dyn Deliveries>, BrokerError>;
 
     /// Takes the next message of a queue, if one is ready, on a connection that no consumer uses. So a message that
@@ -187,6 +189,8 @@ pub const LOOK_IN_FLIGHT: usize = 1_024;
 pub struct Delivery {
     /// The message.
     pub message: Incoming,
+    /// The priority that its publisher has set. No copy keeps it.
+    pub priority: Option<u8>,
     /// Whether the broker delivered the message before, to any consumer, and got it back.
     pub redelivered: bool,
     /// Settles the delivery.
@@ -211,6 +215,21 @@ pub trait Receipt: Send + Sync {
 
     /// Rejects the delivery, so that the broker itself dead-letters the message unchanged.
     fn reject(self: Box<Self>) -> Written;
+
+    /// Returns why the broker has taken the delivery back, if it has. Then no answer reaches it.
+    fn taken_back(&self) -> Option<TakenBack> {
+        None
+    }
+}
+
+/// Why the broker has taken a delivery back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TakenBack {
+    /// The broker has ended the consumer or the channel, mostly because the delivery was not acknowledged in time. The text is
+    /// what it says.
+    Ended(String),
+    /// The connection is lost.
+    Lost,
 }
 
 /// The states of the schedules, each a text that [`State`](crate::domain::schedule::state::State) reads and writes.

@@ -65,7 +65,8 @@ pub(super) static TOP: Level = Level {
             LONGEST,
             Value("30m"),
             "How long the broker waits for an acknowledgement (its `consumer_timeout`). A file whose `prefetch`, \
-             `concurrency` and `handler-timeout` could take longer is refused. The key does not set the broker's timeout.",
+             `concurrency` and `handler-timeout` could take longer is refused. Workers ask RabbitMQ \
+             4.3 for this time and a minute; before, the key does not set the broker's timeout.",
             "ack-timeout: 1h",
         ),
         MAX_PAYLOAD.bytes(

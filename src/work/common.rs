@@ -1,6 +1,7 @@
 //! The state that the types of a worker share.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -11,11 +12,13 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{counters::Totals, error::WorkError, isolation::Isolation, leases::Leases, readiness::Readiness};
+use super::{
+    counters::Totals, error::WorkError, isolation::Isolation, late::LateRuns, leases::Leases, readiness::Readiness,
+};
 use crate::{
-    domain::spec::Topology,
+    domain::{spec::Topology, words::plain},
     outage::{BrokerOutage, ConsumerOutage, Health, RegisterHealth, Side},
-    ports::{Broker, Clock, Register, RegisterError},
+    ports::{Broker, Clock, Delivery, Register, RegisterError},
     routes::Routes,
     trace::Traces,
 };
@@ -31,6 +34,9 @@ pub(super) struct Common {
     pub(super) register: Arc<dyn Register>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) isolation: Isolation,
+    pub(super) late: Arc<LateRuns>,
+    /// The queues in which a message had a priority.
+    pub(super) prioritised: Mutex<BTreeSet<String>>,
     pub(super) leases: Arc<Leases>,
     /// Cancelled when the worker stops: nothing is started any more, and deliveries that have not started are given back.
     pub(super) stop: CancellationToken,
@@ -77,6 +83,21 @@ impl Common {
     /// Returns the number of deliveries that the worker holds.
     pub(super) fn holds(&self) -> usize {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// Warns once of a queue in which a message has a priority.
+    pub(super) fn warn_of_priority(&self, queue: impl FnOnce() -> String, delivery: &Delivery) {
+        let Some(priority) = delivery.priority else { return };
+        let mut warned = self.prioritised.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queue();
+        if warned.insert(queue.clone()) {
+            let id = delivery.message.properties.message_id.as_deref().map(plain);
+            tracing::warn!(
+                id = id.as_deref(),
+                priority,
+                "a message of {queue} has a priority: RabbitMQ 4 delivers such messages first, and may delay the timers of all others; its publisher must set none"
+            );
+        }
     }
 
     /// Notes that a copy comes back after this long. A worker that stops when its queues are empty waits for it.

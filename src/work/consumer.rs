@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{error::WorkError, lane::Lane, readiness::Consuming};
 use crate::{
-    domain::ttl::roughly,
+    domain::{spec::QueueType, ttl::roughly},
     outage::backoff,
     ports::{BrokerError, Deliveries, Delivery, Order},
 };
@@ -79,7 +79,9 @@ impl Consumer {
                 Some(Probe::Unavailable(reason)) => Some(reason.as_str()),
                 Some(Probe::RedisIsBack) | None => None,
             };
-            let opened = (|| lane.common.broker.consume(&queue, prefetch, order, unavailable))
+            let topology = &lane.common.topology;
+            let hold = (topology.queue_type == QueueType::Quorum).then(|| topology.latest_redelivery());
+            let opened = (|| lane.common.broker.consume(&queue, prefetch, order, unavailable, hold))
                 .retry(backoff())
                 .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
                 .notify(|error, wait| {

@@ -218,8 +218,9 @@ impl Loop {
         let mut alone = None;
         for delivery in batch.drain(..) {
             match self.lane.open(delivery) {
-                Ok((ready, None)) => self.waiting.push_back(ready),
-                Ok((ready, Some(why))) => {
+                None => {}
+                Some(Ok((ready, None))) => self.waiting.push_back(ready),
+                Some(Ok((ready, Some(why)))) => {
                     let lane = Arc::clone(&self.lane);
                     // A run that kills the process between the confirm of a copy and the acknowledgement would make two events
                     // of one, each of which may kill the process again.
@@ -233,7 +234,7 @@ impl Loop {
                         lane.copy(ready, why).await
                     });
                 }
-                Err(not_due) => drop(self.detours.spawn(answer_not_due(Arc::clone(&self.lane), not_due))),
+                Some(Err(not_due)) => drop(self.detours.spawn(answer_not_due(Arc::clone(&self.lane), not_due))),
             }
         }
         // The broker delivers again what it has taken back.

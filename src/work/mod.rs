@@ -6,7 +6,7 @@
 //! - `consumer`, `open`, `claim`, `execute`, `follow_up`, `settle`: the steps, in the order of the way.
 //! - `source`: messages of a foreign queue become events.
 //! - `alone`: the same steps for one event by itself; `ordered` and `quarantine` use it.
-//! - `isolation`, `leases`, `renewal`, `not_run`, `busy_wait`, `counters`, `meters`, `readiness`, `common`: what the steps need.
+//! - `isolation`, `late`, `leases`, `renewal`, `not_run`, `busy_wait`, `counters`, `meters`, `readiness`, `common`: what the steps need.
 //!
 //! The decisions are in [`crate::domain`]; here is the order of effects: the broker's confirm first, then the
 //! register, then the acknowledgement, so that a crash between any two of them repeats work and loses nothing.
@@ -26,6 +26,7 @@ mod follow_up;
 mod healing;
 mod isolation;
 mod lane;
+mod late;
 mod leases;
 mod meters;
 mod not_run;

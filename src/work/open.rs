@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
     common::Holding,
     follow_up::ON_ITS_WAY,
     lane::Lane,
+    late,
     stage::{Detour, Disposition, Ready},
 };
 use crate::{
@@ -66,23 +67,29 @@ pub(super) enum Instead {
 }
 
 impl Lane {
-    /// Opens a delivery.
-    pub(super) fn open(&self, delivery: Delivery) -> Opened {
+    /// Opens a delivery. `None` if its event runs here already, or has run: see [`late`].
+    pub(super) fn open(&self, delivery: Delivery) -> Option<Opened> {
         fail_point!("work.delivered");
         self.counters.delivered();
         let held = self.common.hold();
-        let Delivery { message, redelivered, receipt } = delivery;
-        let returns = wire::returns(&message.properties);
-        let is_unnamed = redelivered && !wire::has_id(&message.properties);
+        self.common.warn_of_priority(|| self.common.routes.names.processing(&self.event_type), &delivery);
+        let Delivery { message, redelivered, receipt, .. } = delivery;
+        let (returns, has_id) = (wire::returns(&message.properties), wire::has_id(&message.properties));
+        let is_unnamed = redelivered && !has_id;
         let event = match self.decode(message) {
             Ok(event) => event,
-            Err(instead) => return Err(NotDue { receipt, instead, held }),
+            Err(instead) => return Some(Err(NotDue { receipt, instead, held })),
         };
-        let deadline = Instant::now() + self.common.topology.ack_timeout / 2;
-        let ready = Ready::new(event, receipt, deadline, held);
+        let (runs, key) = (&self.common.late, (!self.spec.register && has_id).then(|| late::key(&event)));
+        let receipt = match key.filter(|_| redelivered) {
+            Some(key) => runs.take(key, receipt)?,
+            None => receipt,
+        };
+        let run = key.and_then(|key| runs.hold(key));
+        let ready = Ready::new(event, receipt, run, self.common.topology.ack_timeout, held);
         // Types that keep their order publish no copies: they would lose their place.
         if self.spec.keeps_order() {
-            return Ok((ready, None));
+            return Some(Ok((ready, None)));
         }
         let copy = match self.spec.register {
             true if is_unnamed => Some(CopyReason::WithId),
@@ -90,7 +97,7 @@ impl Lane {
             false if returns >= SUSPECT => Some(CopyReason::Quarantine(returns)),
             _ => None,
         };
-        Ok((ready, copy))
+        Some(Ok((ready, copy)))
     }
 
     /// Returns the event in a message, or what becomes of the delivery if the message holds no due event.

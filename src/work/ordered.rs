@@ -115,7 +115,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
             _ = health.changed() => {}
             // Reads deliveries now, to know when each arrived.
             is_taken_back = consumer.next(&mut batch), if !is_leaving => {
-                behind.extend(batch.drain(..).map(|delivery| lane.open(delivery)));
+                behind.extend(batch.drain(..).filter_map(|delivery| lane.open(delivery)));
                 if is_taken_back {
                     over.cancel();
                 }

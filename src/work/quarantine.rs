@@ -105,11 +105,14 @@ impl Lane {
 
     /// Runs one event. Breaks off if its handler is unavailable. Nothing else runs until its delivery is acknowledged,
     /// unless the event has run and its follow-up or settlement takes long.
-    async fn run_quarantined(&self, delivery: Delivery, permit: Permit) -> ControlFlow<()> {
+    async fn run_quarantined(&self, mut delivery: Delivery, permit: Permit) -> ControlFlow<()> {
         let returns = wire::returns(&delivery.message.properties);
+        // It was, before it was put into quarantine, perhaps by another worker while it ran here.
+        delivery.redelivered = true;
         match self.open(delivery) {
-            Ok((ready, _)) => self.handle_quarantined(ready, returns, permit).await,
-            Err(NotDue { receipt, instead, held: _held }) => {
+            None => ControlFlow::Continue(()),
+            Some(Ok((ready, _))) => self.handle_quarantined(ready, returns, permit).await,
+            Some(Err(NotDue { receipt, instead, held: _held })) => {
                 let (disposition, _permit) = for_a_while(Some(permit), self.instead(instead)).await;
                 self.answer_receipt(receipt, disposition).await;
                 ControlFlow::Continue(())

@@ -137,6 +137,8 @@ impl Setup {
             register: self.register,
             clock: self.clock,
             isolation: Isolation::default(),
+            late: Arc::default(),
+            prioritised: Mutex::default(),
             leases: Arc::default(),
             stop: stop.child_token(),
             give_back: CancellationToken::new(),

@@ -78,7 +78,7 @@ impl Source {
         Box::pin(async move {
             let (queue, outage) = (self.queue(), &self.common.consumer_outage);
             let order = if self.spec.keeps_order() { Order::Kept } else { Order::Any };
-            (|| self.common.broker.consume(&queue, self.spec.prefetch, order, None))
+            (|| self.common.broker.consume(&queue, self.spec.prefetch, order, None, None))
                 .retry(backoff())
                 .when(|error| {
                     use BrokerError::{Closed, Rejected, Stream};

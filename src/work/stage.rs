@@ -11,20 +11,25 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{busy_wait::BusyWait, common::Holding, leases::Lease};
+use super::{busy_wait::BusyWait, common::Holding, late::HeldRun, leases::Lease};
 use crate::{
     domain::{
         event::Event,
         register::{Claim, CopyVersion, End, Settle, Terms},
         settlement::{Decision, Failed},
+        ttl::{roughly, say},
+        words::plain,
     },
-    ports::{Receipt, Written},
+    ports::{Receipt, TakenBack, Written},
 };
 
 /// A delivery that holds an event, and what the worker knows of it.
 pub(super) struct Work {
     pub(super) event: Arc<Event>,
     receipt: Box<dyn Receipt>,
+    /// The run, if its type has no register.
+    run: Option<HeldRun>,
+    delivered: Instant,
     /// When the delivery is given back if it has not started, because the broker would soon take it.
     pub(super) deadline: Instant,
     /// The token of the event's claims.
@@ -81,11 +86,20 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    pub(super) fn new(event: Event, receipt: Box<dyn Receipt>, deadline: Instant, held: Holding) -> Self {
+    pub(super) fn new(
+        event: Event,
+        receipt: Box<dyn Receipt>,
+        run: Option<HeldRun>,
+        ack_timeout: Duration,
+        held: Holding,
+    ) -> Self {
+        let delivered = Instant::now();
         let work = Work {
             event: Arc::new(event),
             receipt,
-            deadline,
+            run,
+            delivered,
+            deadline: delivered + ack_timeout / 2,
             token: Uuid::now_v7(),
             is_claim_open: false,
             tries: 0,
@@ -224,7 +238,23 @@ impl Settled {
     /// Acknowledges the delivery.
     pub(super) fn acknowledge(self) -> Written {
         fail_point!("work.settled");
-        Disposition::Acknowledge.answer(self.work.receipt)
+        let Work { event, receipt, run, delivered, deadline, .. } = *self.work;
+        let Some(why) = receipt.taken_back() else { return Disposition::Acknowledge.answer(receipt) };
+        log_late(&event, &why, delivered, deadline);
+        let redelivery = run.and_then(HeldRun::settled_late);
+        Disposition::Acknowledge.answer(redelivery.unwrap_or(receipt))
+    }
+}
+
+/// Logs that an event was settled after RabbitMQ had taken its delivery back. If the connection is lost, the log says that.
+fn log_late(event: &Event, why: &TakenBack, delivered: Instant, deadline: Instant) {
+    let (id, event_type) = (plain(&event.id), &event.event_type);
+    match why {
+        TakenBack::Ended(why) => {
+            let (after, ack_timeout) = (roughly(delivered.elapsed()), say((deadline - delivered) * 2));
+            tracing::warn!(%id, %event_type, why, "event done {after} after its delivery, and RabbitMQ took its delivery back before: its consumer_timeout must not be below ack-timeout, which is {ack_timeout}");
+        }
+        TakenBack::Lost => tracing::debug!(%id, %event_type, "event done after its connection was lost"),
     }
 }
 

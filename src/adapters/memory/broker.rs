@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 #[cfg(test)]
 use std::sync::atomic::Ordering;
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -114,6 +114,7 @@ impl Broker for MemoryBroker {
         prefetch: u16,
         order: Order,
         _unavailable: Option<&str>,
+        _hold: Option<Duration>,
     ) -> Result<Box<dyn Deliveries>, BrokerError> {
         #[cfg(test)]
         self.shared.script.consume()?;

@@ -105,6 +105,7 @@ impl Shared {
         state.unacknowledged.insert(tag, Unacknowledged { consumer, queue: queue.to_owned(), message });
         Some(Delivery {
             message: incoming,
+            priority: None,
             redelivered,
             receipt: Box::new(Tag { shared: Arc::clone(self), number: tag }),
         })

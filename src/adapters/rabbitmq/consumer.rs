@@ -36,6 +36,9 @@ pub(super) const QUIET: Duration = Duration::from_secs(30);
 /// The largest number of deliveries that are read at once.
 const LARGEST: usize = 256;
 
+/// The argument with which a consumer says how long RabbitMQ is to wait for an acknowledgement. RabbitMQ before 4.3 ignores it.
+pub(super) const TIMEOUT: &str = "x-consumer-timeout";
+
 /// How a queue is consumed.
 #[derive(Clone)]
 pub(super) struct How {
@@ -43,6 +46,8 @@ pub(super) struct How {
     pub(super) order: Order,
     /// Why the handler is unavailable, which people can read among the consumer's arguments.
     pub(super) unavailable: Option<String>,
+    /// How long the broker is to wait for an acknowledgement. `None` for as long as it waits by itself.
+    pub(super) hold: Option<Duration>,
     /// [`QUIET`], except in tests.
     pub(super) quiet: Duration,
     pub(super) burst: Burst,
@@ -55,9 +60,9 @@ pub(super) async fn consume(
     how: How,
     suspects: &Suspects,
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
-    let begun = begin(&channel, queue, how.prefetch, how.unavailable.as_deref()).await;
+    let begun = begin(&channel, queue, how.prefetch, how.unavailable.as_deref(), how.hold).await;
     let consumer = begun.map_err(|error| failed(&link, queue, suspects, &error))?;
-    let answers = Answers::start(channel.clone(), how.prefetch, how.burst.clone());
+    let answers = Answers::start(Arc::clone(&link), channel.clone(), how.prefetch, how.burst.clone());
     Ok(Box::new(Queue {
         link,
         channel,
@@ -79,6 +84,7 @@ pub(super) async fn begin(
     queue: &str,
     prefetch: u16,
     unavailable: Option<&str>,
+    hold: Option<Duration>,
 ) -> lapin::Result<Consumer> {
     deliveries(channel, async {
         // The prefetch is set before consuming, because lapin's buffer of deliveries has no bound of its own.
@@ -90,6 +96,10 @@ pub(super) async fn begin(
         arguments.insert("x-priority".into(), AMQPValue::LongInt(0));
         if let Some(reason) = unavailable {
             arguments.insert(names::UNAVAILABLE.into(), AMQPValue::LongString(reason.into()));
+        }
+        if let Some(hold) = hold {
+            let millis = i64::try_from(hold.as_millis()).unwrap_or(i64::MAX);
+            arguments.insert(TIMEOUT.into(), AMQPValue::LongLongInt(millis));
         }
         channel.basic_consume(queue.into(), tag.into(), options, arguments).await
     })
@@ -127,26 +137,27 @@ impl Queue {
     /// before the next consumer is given a later one.
     fn begin_reconsume(&mut self) {
         let (link, channel) = (Arc::clone(&self.link), self.channel.clone());
-        let (queue, prefetch, unavailable) = (self.name.clone(), self.how.prefetch, self.how.unavailable.clone());
+        let (queue, How { prefetch, unavailable, hold, .. }) = (self.name.clone(), self.how.clone());
         self.reconsume = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             answer(channel.close(200, ShortString::from("done"))).await?;
             let channel = answer(link.connection.create_channel()).await?;
-            let consumer = begin(&channel, &queue, prefetch, unavailable.as_deref()).await?;
+            let consumer = begin(&channel, &queue, prefetch, unavailable.as_deref(), hold).await?;
             Ok((channel, consumer))
         })));
     }
 
     fn go_on(&mut self, channel: Channel, consumer: Consumer) {
-        self.answers = Answers::start(channel.clone(), self.how.prefetch, self.how.burst.clone());
+        let link = Arc::clone(&self.link);
+        self.answers = Answers::start(link, channel.clone(), self.how.prefetch, self.how.burst.clone());
         (self.channel, self.consumer) = (channel, consumer);
         self.quiet_since = Instant::now();
     }
 
     fn delivery(&self, mut received: lapin::message::Delivery) -> Delivery {
         let message = codec::incoming(&mut received);
-        let redelivered = received.redelivered;
+        let (priority, redelivered) = (*received.properties.priority(), received.redelivered);
         let receipt = self.answers.receipt(received.delivery_tag, received.acker);
-        Delivery { message, redelivered, receipt }
+        Delivery { message, priority, redelivered, receipt }
     }
 
     /// Ends the new consumer of a task whose result was not read yet, its channel first. Waits for a call that is under
@@ -231,15 +242,23 @@ impl Deliveries for Queue {
                 }
                 Some(Err(error)) => {
                     self.suspects.note(&self.name, &error);
+                    self.answers.end(error.to_string());
                     let error = self.link.translate(&error, &format!("the queue {}", self.name));
                     self.link.log_consumer_failed(&self.name, &error);
                 }
                 None if self.cancelled => tracing::debug!("the consumer of {} has ended", self.name),
-                None => tracing::warn!(
-                    "the broker has cancelled the consumer of {}: the queue was deleted, or a delivery was not \
-                     acknowledged in time",
-                    self.name
-                ),
+                None => {
+                    tracing::warn!(
+                        "the broker has cancelled the consumer of {}: the queue was deleted, or a delivery was not \
+                         acknowledged in time",
+                        self.name
+                    );
+                    self.answers.end("it has cancelled the consumer".to_owned());
+                    // The channel goes too, and with it all deliveries. RabbitMQ 4.3 would keep those that are not late yet,
+                    // and after a late acknowledgement it sends the cancelled consumer more.
+                    let channel = self.channel.clone();
+                    tokio::spawn(async move { answer(channel.close(200, ShortString::from("done"))).await });
+                }
             }
             self.ended = true;
         }

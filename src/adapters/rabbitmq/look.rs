@@ -95,7 +95,7 @@ impl QueueLook {
         let consumer = consume(&link, &channel, queue, FIRST_PREFETCH, 0).await?;
         let burst = Burst::default();
         Ok(Self {
-            answers: Answers::start(channel.clone(), FIRST_PREFETCH, burst.clone()),
+            answers: Answers::start(Arc::clone(&link), channel.clone(), FIRST_PREFETCH, burst.clone()),
             burst,
             link,
             channel,
@@ -185,7 +185,8 @@ impl QueueLook {
         let message = codec::incoming(&mut received);
         self.delivered += 1;
         let receipt = self.kept.receipt(self.answers.receipt(received.delivery_tag, received.acker));
-        self.ahead.push_back(Delivery { message, redelivered: received.redelivered, receipt });
+        let (priority, redelivered) = (*received.properties.priority(), received.redelivered);
+        self.ahead.push_back(Delivery { message, priority, redelivered, receipt });
         Ok(())
     }
 

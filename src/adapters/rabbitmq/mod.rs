@@ -168,6 +168,7 @@ impl Broker for RabbitMq {
         prefetch: u16,
         order: Order,
         unavailable: Option<&str>,
+        hold: Option<Duration>,
     ) -> Result<Box<dyn Deliveries>, BrokerError> {
         if self.suspects.contains(queue) && !self.closed.is_cancelled() {
             let (url, name, suspects, closed) = (&self.url, &self.name, &self.suspects, self.closed.clone());
@@ -178,8 +179,15 @@ impl Broker for RabbitMq {
         }
         let (link, channel) = self.channel().await?;
         let unavailable = unavailable.map(str::to_owned);
-        let how = How { prefetch, order, unavailable, quiet: self.quiet, burst: self.burst.clone() };
-        consumer::consume(link, channel, queue, how, &self.suspects).await
+        let how = How { prefetch, order, unavailable, hold, quiet: self.quiet, burst: self.burst.clone() };
+        match consumer::consume(link, channel, queue, how.clone(), &self.suspects).await {
+            // RabbitMQ 4.3 refuses the argument if the queue is no quorum queue. Such a queue has no such timeout there.
+            Err(BrokerError::Rejected { reason, .. }) if reason.contains(consumer::TIMEOUT) => {
+                let (link, channel) = self.channel().await?;
+                consumer::consume(link, channel, queue, How { hold: None, ..how }, &self.suspects).await
+            }
+            consumed => consumed,
+        }
     }
 
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
@@ -189,10 +197,10 @@ impl Broker for RabbitMq {
             deliveries(&channel, taking).await.map_err(|error| link.error(&error, &format!("the queue {queue}")))?;
         Ok(taken.map(|mut taken| {
             let message = codec::incoming(&mut taken.delivery);
-            let redelivered = taken.delivery.redelivered;
-            let answers = Answers::start(channel, 1, self.burst.clone());
+            let (priority, redelivered) = (*taken.delivery.properties.priority(), taken.delivery.redelivered);
+            let answers = Answers::start(link, channel, 1, self.burst.clone());
             let receipt = answers.receipt(taken.delivery.delivery_tag, taken.delivery.acker);
-            Delivery { message, redelivered, receipt }
+            Delivery { message, priority, redelivered, receipt }
         }))
     }
 

@@ -14,7 +14,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -28,8 +28,8 @@ use tokio::{
     time::Instant,
 };
 
-use super::connection::answer;
-use crate::ports::{Receipt, Written};
+use super::connection::{Link, answer};
+use crate::ports::{Receipt, TakenBack, Written};
 
 /// How long an acknowledgement waits behind an unsettled delivery before it is sent singly.
 const COMPANY: Duration = Duration::from_millis(50);
@@ -70,7 +70,17 @@ impl Burst {
 
 /// Sends the answers of one channel's receipts to the task that writes them.
 #[derive(Clone)]
-pub(super) struct Answers(mpsc::UnboundedSender<Answered>);
+pub(super) struct Answers {
+    answered: mpsc::UnboundedSender<Answered>,
+    end: Arc<End>,
+}
+
+/// The end of the channel's consumer, if the broker has ended it.
+struct End {
+    link: Arc<Link>,
+    /// What the broker says.
+    words: OnceLock<String>,
+}
 
 enum Answer {
     Acknowledge,
@@ -91,16 +101,22 @@ type Writing = oneshot::Sender<()>;
 
 impl Answers {
     /// Starts the task that writes the answers. It ends with the last receipt.
-    pub(super) fn start(channel: Channel, prefetch: u16, burst: Burst) -> Self {
+    pub(super) fn start(link: Arc<Link>, channel: Channel, prefetch: u16, burst: Burst) -> Self {
         // The prefetch bounds this queue, because each delivery is answered once.
-        let (answers, inbox) = mpsc::unbounded_channel();
+        let (answered, inbox) = mpsc::unbounded_channel();
         tokio::spawn(write(inbox, channel, Ledger::new(prefetch), burst));
-        Self(answers)
+        Self { answered, end: Arc::new(End { link, words: OnceLock::new() }) }
+    }
+
+    /// Notes that the broker has ended the consumer, and has its deliveries back.
+    pub(super) fn end(&self, words: String) {
+        // The first end counts.
+        let _ = self.end.words.set(words);
     }
 
     /// Whether a delivery has no answer yet.
     pub(super) fn are_awaited(&self) -> bool {
-        self.0.strong_count() > 1
+        self.answered.strong_count() > 1
     }
 
     pub(super) fn receipt(&self, tag: DeliveryTag, acker: Acker) -> Box<dyn Receipt> {
@@ -120,7 +136,7 @@ impl Joined {
         let (written, wait) = oneshot::channel();
         let Self { answers, tag, acker } = self;
         // The task lives as long as the last receipt, so it is there.
-        let _ = answers.0.send(Answered { acker, tag, answer, written });
+        let _ = answers.answered.send(Answered { acker, tag, answer, written });
         Written::when_dropped(wait)
     }
 }
@@ -141,6 +157,21 @@ impl Receipt for Joined {
     fn reject(self: Box<Self>) -> Written {
         self.answer(Answer::Reject)
     }
+
+    fn taken_back(&self) -> Option<TakenBack> {
+        let End { link, words } = &*self.answers.end;
+        taken_back(&self.acker, link, words.get())
+    }
+}
+
+/// Returns why the broker has a delivery back, if it has. `words`: what the broker said as it ended the consumer.
+pub(super) fn taken_back(acker: &Acker, link: &Link, words: Option<&String>) -> Option<TakenBack> {
+    (acker.poisoned() || words.is_some()).then(|| {
+        if !link.connection.status().connected() {
+            return TakenBack::Lost;
+        }
+        TakenBack::Ended(words.map_or_else(|| "it has closed the channel".to_owned(), Clone::clone))
+    })
 }
 
 /// Writes the answers to the broker. The task holds the channel, which closes with its last owner, until every delivery

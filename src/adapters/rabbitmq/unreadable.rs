@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     domain::compile::DELIVERY_LIMIT,
-    ports::{BrokerError, Deliveries, Delivery, Order, Receipt, Written},
+    ports::{BrokerError, Deliveries, Delivery, Order, Receipt, TakenBack, Written},
 };
 
 /// The highest number of connections at a time.
@@ -103,7 +103,7 @@ impl Taker {
             }
             Err(link.error(&error, &format!("the queue {}", self.queue)))
         };
-        let consumer = match consumer::begin(&channel, &self.queue, 1, None).await {
+        let consumer = match consumer::begin(&channel, &self.queue, 1, None, None).await {
             Ok(consumer) => consumer,
             Err(error) => return failed(&link, error),
         };
@@ -120,9 +120,9 @@ impl Taker {
             return failed(&held.0, error);
         }
         let message = codec::incoming(&mut delivery);
-        let redelivered = delivery.redelivered;
+        let (priority, redelivered) = (*delivery.properties.priority(), delivery.redelivered);
         let receipt = Alone { held, acker: delivery.acker, _channel: channel, _permit: permit };
-        Ok(Taken::Message(Box::new(Delivery { message, redelivered, receipt: Box::new(receipt) })))
+        Ok(Taken::Message(Box::new(Delivery { message, priority, redelivered, receipt: Box::new(receipt) })))
     }
 }
 
@@ -224,8 +224,14 @@ impl InOrder {
         // This connection consumes this queue alone, so it tells anew whether the unreadable message is in this queue.
         suspects.clear(queue);
         let count = Count { left: prefetch, queue: queue.to_owned(), suspects: suspects.clone() };
-        let how =
-            How { prefetch: 1, order: Order::Kept, unavailable: None, quiet: consumer::QUIET, burst: Burst::default() };
+        let how = How {
+            prefetch: 1,
+            order: Order::Kept,
+            unavailable: None,
+            hold: None,
+            quiet: consumer::QUIET,
+            burst: Burst::default(),
+        };
         let deliveries = consumer::consume(Arc::clone(&link), channel, queue, how, suspects).await?;
         Ok(Self { deliveries, link, count, lasts: true, closed })
     }
@@ -309,6 +315,10 @@ impl Receipt for Alone {
 
     fn reject(self: Box<Self>) -> Written {
         self.answer(Some(false))
+    }
+
+    fn taken_back(&self) -> Option<TakenBack> {
+        receipts::taken_back(&self.acker, &self.held.0, None)
     }
 }
 

@@ -36,6 +36,10 @@ impl Source {
     pub(super) fn carry(self: &Arc<Self>, delivery: Delivery) -> BoxFuture<'static, Result<(), Failed>> {
         fail_point!("source.delivered");
         self.counters.messages();
+        // The priorities of somebody else's queue are its owner's.
+        if self.spec.is_declared() {
+            self.common.warn_of_priority(|| self.queue(), &delivery);
+        }
         let (source, held) = (Arc::clone(self), self.common.hold());
         let Delivery { message, receipt, .. } = delivery;
         let (names, limit) = (&self.common.routes.names, self.common.topology.max_payload);

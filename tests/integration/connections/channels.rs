@@ -11,13 +11,15 @@ use std::{
 
 use futures_util::future::join_all;
 use hatchery::{
-    BrokerError, CancellationToken, Hatchery, NewEvent, Outcome, PublishError,
+    BrokerError, CancellationToken, Hatchery, NewEvent, Outcome, PublishError, Run,
     internals::{
         ports::Broker as _,
         rabbitmq::{RabbitMq, connection::AmqpUrl},
         wire::{Message, Properties},
     },
 };
+use lapin::BasicProperties;
+use rstest::rstest;
 use serde_json::json;
 use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
@@ -25,35 +27,80 @@ use crate::support::{
     amqp::Amqp,
     broker::{PASSWORD, VirtualHost, eventually, text},
     declared::{Declared, publish},
+    logs::Logs,
     private, redis,
     relay::Relay,
-    workers::Working,
+    workers::{Runs, Working},
 };
 
-/// The broker has a limit for acknowledgements of its own. Up to RabbitMQ 4.0 it then closes the channel; from 4.3 on
-/// it cancels the consumer.
+/// Runs `slow` for longer than the broker waits for an acknowledgement, and `next` behind it. Up to RabbitMQ 4.0 the broker
+/// closes the channel several times meanwhile. From 4.3 on the consumer asks for the time that it needs.
+#[rstest]
+#[case::registered("mail: { crash-limit: 3 }")]
+#[case::registered_in_order("mail: { on-failure: block }")]
+#[case::unregistered("mail: { register: off, crash-limit: 3 }")]
+#[case::unregistered_one_by_one("mail: { register: off, crash-limit: 3, concurrency: 1, prefetch: 1 }")]
+#[case::unregistered_in_order("mail: { register: off, on-failure: block }")]
 #[tokio::test]
 #[ignore = "waits for the consumer timeout of a RabbitMQ of its own; scripts/test --all runs it"]
-async fn a_worker_that_exceeds_the_brokers_consumer_timeout_goes_on() {
+async fn a_run_that_outlives_its_consumer_is_no_crash(#[case] types: &str) {
     let mut broker = private::broker().await;
-    broker.ctl("eval application:set_env(rabbit,channel_tick_interval,300).").await;
-    broker.ctl("eval application:set_env(rabbit,consumer_timeout,1000).").await;
-    let declared = Declared::on(broker.host(), "types: { mail: {} }", redis::url()).await;
+    let declared = Declared::on(broker.host(), &format!("types: {{ {types} }}"), redis::url()).await;
     let hatchery = declared.connect().await;
+    broker.wait_for_acknowledgements("1000").await;
+    let (worker, ended) = slow_worker(&hatchery);
     publish(&hatchery, NewEvent::new("mail", "slow")).await;
-    let (worker, gate) = Working::gated(hatchery.worker(), "mail");
     worker.runs.reach(1).await;
-    let long_wait = "t.ladder.50ms-5.04-800ms";
-    let amqp = declared.amqp().await;
-    // The broker has delivered the event again while its handler still runs, so the second delivery finds it busy.
-    eventually("the second delivery waits as busy", async || (amqp.ready(long_wait).await > 0).then_some(())).await;
-    gate.let_through(2);
     publish(&hatchery, NewEvent::new("mail", "next")).await;
-    worker.runs.reach(2).await;
+    ended.reach(2).await;
+    let amqp = declared.amqp().await;
     amqp.expect_empty(&declared.queues()).await;
-    broker.ctl("eval application:set_env(rabbit,consumer_timeout,1800000).").await;
+    assert_eq!(worker.runs.payloads(), ["slow", "next"]);
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.put_aside, summary.dead_lettered), (2, 0, 0), "{summary:?}");
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+/// No version lets `basic.get`, which takes an event from the aside queue, ask for the time that it needs.
+#[tokio::test]
+#[ignore = "waits for the consumer timeout of a RabbitMQ of its own; scripts/test --all runs it"]
+async fn a_suspect_that_outlives_its_channel_runs_once() {
+    let mut broker = private::broker().await;
+    let types = "types: { mail: { register: off, crash-limit: 3 } }";
+    let declared = Declared::on(broker.host(), types, redis::url()).await;
+    let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);
+    broker.wait_for_acknowledgements("1000").await;
+    let properties = BasicProperties::default().with_message_id("suspect".into());
+    amqp.publish("t.aside", "mail.aside", properties, b"slow").await;
+    let logs = Logs::capture();
+    let (worker, ended) = slow_worker(&hatchery);
+    worker.runs.reach(1).await;
+    publish(&hatchery, NewEvent::new("mail", "next")).await;
+    ended.reach(2).await;
+    amqp.expect_empty(&declared.queues()).await;
     assert_eq!(worker.runs.payloads(), ["slow", "next"]);
     assert_eq!(worker.stop().await.done, 2);
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+    let told = logs.with(&["RabbitMQ took its delivery back", "id=suspect", "ack-timeout", "30m"]);
+    assert_eq!(told.len(), 1, "{:?}", logs.with(&[""]));
+}
+
+/// Starts a worker whose handler takes 4 s for `slow`. Returns the runs that have ended beside it.
+fn slow_worker(hatchery: &Hatchery) -> (Working, Runs) {
+    let (runs, ended) = (Runs::default(), Runs::default());
+    let (noted, noted_ends) = (runs.clone(), ended.clone());
+    let handler = move |run: Run| {
+        noted.note(&run);
+        let ends = noted_ends.clone();
+        async move {
+            if run.event.payload == "slow" {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+            }
+            ends.note(&run);
+            Ok::<_, String>(Outcome::Done)
+        }
+    };
+    (Working::run(hatchery.worker().handle("mail", handler), runs), ended)
 }
 
 #[tokio::test]

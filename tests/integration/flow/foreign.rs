@@ -1,5 +1,7 @@
 //! Messages of foreign publishers, which do not use the library.
 
+use std::time::Duration;
+
 use hatchery::{NewEvent, Outcome};
 use jiff::Timestamp;
 use lapin::{BasicProperties, types::AMQPValue};
@@ -265,4 +267,43 @@ async fn messages_that_are_not_utf_8_are_dead_lettered_and_no_others() {
     assert_eq!((summary.done, summary.dead_lettered), (2 * GOOD as u64, 0));
     let filled = async || Some(amqp.filled(&declared.queues()).await).filter(|filled| filled.len() == 1);
     assert_eq!(eventually("only the dead-letter queue has messages", filled).await, [(letters, 3)].into());
+}
+
+/// RabbitMQ 4.0 and later deliver messages of a high priority first. A copy that kept its priority would overtake all others
+/// at each retry.
+#[tokio::test]
+#[ignore = "runs 60 events six times each; scripts/test --all runs it"]
+async fn events_with_a_priority_get_no_more_retries_than_others() {
+    const URGENT: usize = 10;
+    const ALL: usize = 60;
+    const DUE: u32 = 60;
+    let logs = Logs::capture();
+    let types = "types: { mail: { concurrency: 1, prefetch: 1, retry: { delays: [100ms], max-attempts: 1000 } } }";
+    let declared = Declared::new(types).await;
+    let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);
+    for n in 0..ALL {
+        let properties = BasicProperties::default().with_message_id(n.to_string().into());
+        let properties = if n < URGENT { properties.with_priority(9) } else { properties };
+        amqp.publish("t.scheduler", "mail.now", properties, b"{}").await;
+    }
+    let (worker, gate) =
+        Working::gated_with(hatchery.worker(), "mail", Outcome::Retry { reason: "no luck".into(), after: None });
+    // Each run takes so long that the retries wait in the queue, where a priority counts.
+    for runs in 1..=6 * ALL {
+        worker.runs.reach(runs).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        gate.let_through(1);
+    }
+    let seen = worker.runs.seen();
+    let urgent = seen.iter().filter(|run| run.event.id.parse::<usize>().unwrap() < URGENT).count();
+    let fair = seen.len() * URGENT / ALL;
+    assert!(urgent <= fair * 3 / 2, "{urgent} of {} runs are those of {URGENT} of {ALL} events", seen.len());
+    assert_eq!(logs.with(&["has a priority", "t.processor.mail"]).len(), 1);
+    gate.let_through(ALL);
+    worker.stop().await;
+    let queue = declared.processing("mail");
+    eventually("all events are due again", async || (amqp.ready(&queue).await == DUE).then_some(())).await;
+    for _ in 0..ALL {
+        assert_eq!(*amqp.take(&queue).await.properties.priority(), None);
+    }
 }

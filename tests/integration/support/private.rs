@@ -41,6 +41,7 @@ pub(crate) async fn broker() -> MutexGuard<'static, Private> {
     if std::mem::take(&mut private.is_changed) {
         private.limit(USUAL).await;
         private.unblock().await;
+        private.wait_for_acknowledgements("1800000").await;
         private.is_changed = false;
     }
     private
@@ -101,6 +102,14 @@ impl Private {
         self.is_changed = true;
         self.ctl(&format!("eval application:set_env(rabbit,max_message_size,{bytes}).")).await;
         self.ctl(&format!("eval persistent_term:put(max_message_size,{bytes}).")).await;
+    }
+
+    /// Sets how long the broker waits for an acknowledgement, in milliseconds, for channels that are opened from now on.
+    /// Up to RabbitMQ 4.0 it looks after each tick, here three times a second.
+    pub(crate) async fn wait_for_acknowledgements(&mut self, millis: &str) {
+        self.is_changed = true;
+        self.ctl("eval application:set_env(rabbit,channel_tick_interval,300).").await;
+        self.ctl(&format!("eval application:set_env(rabbit,consumer_timeout,{millis}).")).await;
     }
 
     /// Blocks all publishers, as the broker does when it runs out of memory.

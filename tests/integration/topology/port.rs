@@ -106,7 +106,7 @@ async fn a_requeued_delivery_comes_before_undelivered_messages(#[case] which: Wh
     for id in ["a", "b"] {
         publish(&*broker, "mail.now", id).await;
     }
-    let mut deliveries = broker.consume("t.processor.mail", 1, Order::Any, None).await.unwrap();
+    let mut deliveries = broker.consume("t.processor.mail", 1, Order::Any, None, None).await.unwrap();
     let first = deliveries.next().await.unwrap();
     assert_eq!((id(&first), first.redelivered), ("a".to_owned(), false));
     first.receipt.requeue().await;
@@ -122,7 +122,7 @@ async fn a_consumer_holds_no_more_than_its_prefetch(#[case] which: Which) {
     for id in ["a", "b", "c"] {
         publish(&*broker, "mail.now", id).await;
     }
-    let mut deliveries = broker.consume("t.processor.mail", 2, Order::Any, None).await.unwrap();
+    let mut deliveries = broker.consume("t.processor.mail", 2, Order::Any, None, None).await.unwrap();
     let held = [deliveries.next().await.unwrap(), deliveries.next().await.unwrap()];
     expect_ready(&*broker, "t.processor.mail", 1).await;
     for delivery in held {
@@ -140,8 +140,8 @@ async fn a_closed_consumer_gives_back_in_order_and_the_next_active_one_goes_on(#
     for id in ["a", "b", "c"] {
         publish(&*broker, "strict.now", id).await;
     }
-    let mut active = broker.consume("t.processor.strict", 2, Order::Kept, None).await.unwrap();
-    let mut next = broker.consume("t.processor.strict", 10, Order::Kept, None).await.unwrap();
+    let mut active = broker.consume("t.processor.strict", 2, Order::Kept, None, None).await.unwrap();
+    let mut next = broker.consume("t.processor.strict", 10, Order::Kept, None, None).await.unwrap();
     let held = [active.next().await.unwrap(), active.next().await.unwrap()];
     assert_eq!([id(&held[0]), id(&held[1])], ["a", "b"]);
     active.close().await;
@@ -160,7 +160,7 @@ async fn a_closed_consumer_gives_back_in_order_and_the_next_active_one_goes_on(#
 async fn a_cancelled_consumer_ends_and_its_deliveries_can_still_be_settled(#[case] which: Which) {
     let (broker, _kept) = broker(which).await;
     publish(&*broker, "mail.now", "a").await;
-    let mut deliveries = broker.consume("t.processor.mail", 1, Order::Any, None).await.unwrap();
+    let mut deliveries = broker.consume("t.processor.mail", 1, Order::Any, None, None).await.unwrap();
     let held = deliveries.next().await.unwrap();
     publish(&*broker, "mail.now", "b").await;
     deliveries.cancel().await;
@@ -179,7 +179,7 @@ async fn a_cancelled_consumer_ends_and_its_deliveries_can_still_be_settled(#[cas
 async fn the_x_death_header_names_each_death_of_a_message(#[case] which: Which) {
     let (broker, _kept) = broker(which).await;
     publish(&*broker, "mail.50ms", "a").await;
-    let mut deliveries = broker.consume("t.processor.mail", 1, Order::Any, None).await.unwrap();
+    let mut deliveries = broker.consume("t.processor.mail", 1, Order::Any, None, None).await.unwrap();
     let delivery = deliveries.next().await.unwrap();
     assert_eq!(delivery.message.routing_key, "mail.50ms");
     assert_eq!(deaths(&delivery.message.properties.headers), ["expired"]);
@@ -208,7 +208,7 @@ async fn an_error_names_the_missing_exchange_or_queue(#[case] which: Which) {
     };
     let told = [
         broker.publish(message).await,
-        broker.consume("t.processor.none", 1, Order::Any, None).await.map(drop),
+        broker.consume("t.processor.none", 1, Order::Any, None, None).await.map(drop),
         broker.take("t.processor.none").await.map(drop),
         broker.ready("t.processor.none").await.map(drop),
         broker.require(&exchanges(&["t.scheduler", "t.nowhere"]), &[]).await,

@@ -1,0 +1,207 @@
+//! Runs that outlive their delivery: RabbitMQ takes a delivery back after its `consumer_timeout`, or with the connection, while
+//! the event runs. The acknowledgement of the run then reaches nobody, and the event is delivered again.
+//!
+//! The register drops the redelivery of an event that has finished. For types without it, each worker remembers such runs of
+//! its own. A redelivery that comes while the run goes on is acknowledged in its place, and one that comes after it at once.
+//! Another worker cannot know, and runs the event again.
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{domain::event::Event, ports::Receipt};
+
+/// The most runs that are remembered. A redelivery mostly comes within seconds of the run's end.
+const MOST: usize = 1_000;
+
+/// What names a copy of an event. It has the payload too: an id may be published again.
+type Key = u128;
+
+/// The runs of a worker's types without the register.
+#[derive(Default)]
+pub(super) struct LateRuns(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// The events that run or are about to, each with its redelivery, if there is one.
+    held: HashMap<Key, Option<Box<dyn Receipt>>>,
+    /// The runs that were settled, and whose acknowledgement came too late, the oldest first.
+    settled: VecDeque<Key>,
+}
+
+/// Returns what names this copy of an event.
+pub(super) fn key(event: &Event) -> Key {
+    let mut hash = Xxh3::new();
+    for part in [event.event_type.as_str(), &event.id] {
+        hash.update(part.as_bytes());
+        hash.update(&[0]);
+    }
+    hash.update(&event.stamp.generation.to_le_bytes());
+    hash.update(&event.payload);
+    hash.digest128()
+}
+
+impl LateRuns {
+    /// Takes a redelivery of an event that this worker runs or has run. Returns its receipt if the event is to run.
+    pub(super) fn take(&self, key: Key, receipt: Box<dyn Receipt>) -> Option<Box<dyn Receipt>> {
+        let mut state = self.state();
+        if let Some(at) = state.settled.iter().position(|settled| *settled == key) {
+            state.settled.remove(at);
+            drop(receipt.acknowledge());
+            return None;
+        }
+        let Some(redelivery) = state.held.get_mut(&key) else { return Some(receipt) };
+        // An earlier redelivery was taken back too.
+        *redelivery = Some(receipt);
+        None
+    }
+
+    /// Notes an event that is about to run. `None` if it runs already.
+    pub(super) fn hold(self: &Arc<Self>, key: Key) -> Option<HeldRun> {
+        match self.state().held.entry(key) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(vacant) => {
+                vacant.insert(None);
+                Some(HeldRun { runs: Arc::clone(self), key })
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An event that runs or is about to. If it is dropped, a redelivery that came meanwhile goes back to its queue.
+pub(super) struct HeldRun {
+    runs: Arc<LateRuns>,
+    key: Key,
+}
+
+impl HeldRun {
+    /// Notes that the run is settled and its delivery was taken back. Returns the redelivery, if it has come and is still
+    /// this worker's; otherwise the run is remembered until it comes.
+    pub(super) fn settled_late(self) -> Option<Box<dyn Receipt>> {
+        let mut state = self.runs.state();
+        let redelivery = state.held.get_mut(&self.key).and_then(Option::take);
+        let redelivery = redelivery.filter(|receipt| receipt.taken_back().is_none());
+        if redelivery.is_none() {
+            if state.settled.len() == MOST {
+                state.settled.pop_front();
+            }
+            state.settled.push_back(self.key);
+        }
+        redelivery
+    }
+}
+
+impl Drop for HeldRun {
+    fn drop(&mut self) {
+        let redelivery = self.runs.state().held.remove(&self.key).flatten();
+        if let Some(redelivery) = redelivery {
+            drop(redelivery.requeue());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::ports::{TakenBack, Written};
+
+    /// Notes its answer.
+    #[derive(Clone, Default)]
+    struct Noted {
+        answers: Arc<Mutex<Vec<&'static str>>>,
+        is_lost: Arc<AtomicBool>,
+    }
+
+    impl Noted {
+        fn receipt(&self) -> Box<dyn Receipt> {
+            Box::new(self.clone())
+        }
+
+        fn note(&self, answer: &'static str) -> Written {
+            self.answers.lock().expect("no panic").push(answer);
+            Written::default()
+        }
+
+        fn answers(&self) -> Vec<&'static str> {
+            self.answers.lock().expect("no panic").clone()
+        }
+    }
+
+    impl Receipt for Noted {
+        fn acknowledge(self: Box<Self>) -> Written {
+            self.note("acknowledge")
+        }
+
+        fn requeue(self: Box<Self>) -> Written {
+            self.note("requeue")
+        }
+
+        fn reject(self: Box<Self>) -> Written {
+            self.note("reject")
+        }
+
+        fn taken_back(&self) -> Option<TakenBack> {
+            self.is_lost.load(Ordering::Relaxed).then_some(TakenBack::Lost)
+        }
+    }
+
+    #[test]
+    fn a_redelivery_during_the_run_is_answered_in_its_place() {
+        let (runs, redelivery) = (Arc::new(LateRuns::default()), Noted::default());
+        let run = runs.hold(1).expect("the first run");
+        assert!(runs.hold(1).is_none());
+        assert!(runs.take(1, redelivery.receipt()).is_none());
+        assert!(runs.take(2, Noted::default().receipt()).is_some(), "another event");
+        drop(run.settled_late().expect("the redelivery").acknowledge());
+        assert_eq!(redelivery.answers(), ["acknowledge"]);
+        assert!(runs.take(1, redelivery.receipt()).is_some(), "it would be a second redelivery");
+    }
+
+    #[test]
+    fn a_redelivery_after_the_run_is_acknowledged_once() {
+        let (runs, redelivery) = (Arc::new(LateRuns::default()), Noted::default());
+        assert!(runs.hold(1).expect("the first run").settled_late().is_none());
+        assert!(runs.take(1, redelivery.receipt()).is_none());
+        assert_eq!(redelivery.answers(), ["acknowledge"]);
+        assert!(runs.take(1, redelivery.receipt()).is_some());
+    }
+
+    #[test]
+    fn a_redelivery_that_was_taken_back_too_leaves_the_run_remembered() {
+        let (runs, redelivery) = (Arc::new(LateRuns::default()), Noted::default());
+        let run = runs.hold(1).expect("the first run");
+        assert!(runs.take(1, redelivery.receipt()).is_none());
+        redelivery.is_lost.store(true, Ordering::Relaxed);
+        assert!(run.settled_late().is_none());
+        assert!(runs.take(1, Noted::default().receipt()).is_none());
+    }
+
+    #[test]
+    fn a_redelivery_of_a_run_that_is_given_up_goes_back() {
+        let (runs, redelivery) = (Arc::new(LateRuns::default()), Noted::default());
+        let run = runs.hold(1).expect("the first run");
+        assert!(runs.take(1, redelivery.receipt()).is_none());
+        drop(run);
+        assert_eq!(redelivery.answers(), ["requeue"]);
+        assert!(runs.take(1, redelivery.receipt()).is_some());
+    }
+
+    #[test]
+    fn no_more_runs_are_remembered_than_the_limit() {
+        let runs = Arc::new(LateRuns::default());
+        for key in 0..=MOST as u128 {
+            assert!(runs.hold(key).expect("it does not run yet").settled_late().is_none());
+        }
+        assert!(runs.take(0, Noted::default().receipt()).is_some());
+        assert!(runs.take(1, Noted::default().receipt()).is_none());
+    }
+}

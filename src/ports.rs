@@ -172,7 +172,8 @@ pub trait Look: Send {
     /// stays in the queue. The caller holds at most [`LOOK_IN_FLIGHT`] receipts at a time.
     ///
     /// # Errors
-    /// When the connection is lost. The broker has returned the messages by itself.
+    /// When the connection is lost, or a message has ended it ([`BrokerError::Unreadable`]). The broker has returned the messages
+    /// by itself. Further calls return what had arrived before.
     async fn next(&mut self, most: usize) -> Result<Vec<Delivery>, BrokerError>;
 
     /// Ends the look. Returns all messages that were not acknowledged to the queue, in their order.

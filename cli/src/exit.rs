@@ -112,6 +112,7 @@ impl Exit {
                 | BrokerError::Unroutable { .. }
                 | BrokerError::TooLarge { .. }
                 | BrokerError::Stream { .. }
+                | BrokerError::Unreadable { .. }
                 | BrokerError::Closed => (Self::Error, None),
                 BrokerError::Unreachable { .. } | BrokerError::Refused { .. } => (Self::Unreachable, Some(AMQP)),
                 _ => (Self::Unreachable, None),

@@ -99,6 +99,14 @@ pub enum BrokerError {
         /// The queue.
         object: String,
     },
+    /// A queue has a message that ends each connection that it is delivered to. It hides the messages behind it.
+    #[error("{object} has a message that cannot be read: {why}; remove it (docs/operations/untranslatable.md)")]
+    Unreadable {
+        /// The queue.
+        object: String,
+        /// The cause.
+        why: &'static str,
+    },
     /// The broker refuses a call for another reason.
     #[error("the broker refuses {what}: {reason}")]
     Rejected {

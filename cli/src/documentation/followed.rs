@@ -21,6 +21,7 @@ const NOT_FOLLOWED: &[(&str, &str, &str)] = &[
     ("docs/nightly-import.md", "docker compose", INSTALLS),
     ("docs/operations/another-broker.md", "$ topology apply", "needs two brokers; register::owner_programs has them"),
     ("docs/operations/broken-x-death.md", "$ rabbitmqctl eval", "faults::x_death runs them"),
+    ("docs/operations/untranslatable.md", "$ rabbitmqctl", "faults::untranslatable runs them"),
     ("docs/operations/connections.md", "export AMQP_URL", "needs three nodes; connections::cluster has them"),
     ("docs/operations/observe.md", "OTEL_EXPORTER", "scripts/traces runs it"),
     ("docs/reference/command-line.md", "", "the examples of --help, which are parsed; verbs:: has each verb"),

@@ -62,12 +62,20 @@ struct Details {
     name: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct History {
     #[serde(default, deserialize_with = "object")]
     ack_details: Option<Samples>,
     #[serde(default, deserialize_with = "object")]
     deliver_get_details: Option<Samples>,
+    #[serde(default, deserialize_with = "object")]
+    redeliver_details: Option<Samples>,
+}
+
+#[derive(Deserialize)]
+struct LiveQueue {
+    #[serde(default, deserialize_with = "object")]
+    message_stats: Option<History>,
 }
 
 #[derive(Deserialize)]
@@ -180,6 +188,18 @@ impl ManagementApi {
         found.user_provided_name
     }
 
+    /// Returns whether a message of a queue was delivered again in the last minute. `false` if the broker does not say.
+    pub async fn is_redelivered(&self, queue: &str) -> bool {
+        let columns = "message_stats.redeliver_details.samples";
+        let query = [("columns", columns), ("msg_rates_age", "60"), ("msg_rates_incr", "5")];
+        let Ok(LiveQueue { message_stats: Some(History { redeliver_details: Some(Samples { samples }), .. }) }) =
+            self.client.get_with(&["queues", &self.vhost, queue], &query).await
+        else {
+            return false;
+        };
+        samples.first().zip(samples.last()).is_some_and(|(newest, oldest)| newest.sample > oldest.sample)
+    }
+
     /// Returns the alarms that are in effect in the cluster.
     ///
     /// # Errors
@@ -202,8 +222,7 @@ fn holder(live: LiveChannel) -> Option<(String, Channel)> {
     let held = live.messages_unacknowledged.filter(|held| *held > 0)?;
     let connection = live.connection_details?.name?;
     let samples = |samples: Option<Samples>| samples.map(|Samples { samples }| samples);
-    let History { ack_details, deliver_get_details } =
-        live.message_stats.unwrap_or(History { ack_details: None, deliver_get_details: None });
+    let History { ack_details, deliver_get_details, .. } = live.message_stats.unwrap_or_default();
     let (acknowledged, delivered) = (samples(ack_details), samples(deliver_get_details));
     Some((live.name, Channel { connection, held, acknowledged, delivered, ..Channel::default() }))
 }

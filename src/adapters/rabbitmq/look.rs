@@ -31,6 +31,7 @@ use super::{
     codec,
     connection::{Link, answer, deliveries},
     receipts::{Answers, Burst},
+    suspects,
 };
 use crate::{
     adapters::kept::Kept,
@@ -59,6 +60,8 @@ pub(super) struct QueueLook {
     cancelled: bool,
     /// Whether the end of the consumer was read. It can be read only once.
     ended: bool,
+    /// Whether the consumer has ended with an error.
+    failed: bool,
     answers: Answers,
     burst: Burst,
     queue: String,
@@ -102,6 +105,7 @@ impl QueueLook {
             consumer,
             cancelled: false,
             ended: false,
+            failed: false,
             queue: queue.to_owned(),
             prefetch: FIRST_PREFETCH,
             number: 0,
@@ -179,6 +183,7 @@ impl QueueLook {
             let missing = || BrokerError::Missing { object: format!("the queue {}", self.queue) };
             return self.cancelled.then_some(()).ok_or_else(missing);
         };
+        self.failed |= received.is_err();
         let mut received = self.answered(received)?;
         self.read += 1;
         self.passed_returned |= !received.redelivered;
@@ -191,7 +196,13 @@ impl QueueLook {
     }
 
     fn answered<T>(&self, result: lapin::Result<T>) -> Result<T, BrokerError> {
-        result.map_err(|error| self.link.error(&error, &format!("the queue {}", self.queue)))
+        result.map_err(|error| {
+            let object = format!("the queue {}", self.queue);
+            match suspects::unreadable(&error) {
+                Some(why) => BrokerError::Unreadable { object, why },
+                None => self.link.error(&error, &object),
+            }
+        })
     }
 
     /// Reads on until no message that an earlier look has returned stands behind those of this one.
@@ -236,7 +247,7 @@ impl Look for QueueLook {
 
     async fn next(&mut self, most: usize) -> Result<Vec<Delivery>, BrokerError> {
         let mut lulls = Lulls::default();
-        while self.ahead.is_empty() && self.read < self.ready && most > 0 {
+        while self.ahead.is_empty() && self.read < self.ready && most > 0 && !self.failed {
             self.cancel_if_full().await?;
             if self.ended {
                 self.consume_more().await?;
@@ -250,6 +261,7 @@ impl Look for QueueLook {
         while self.ahead.len() < most
             && self.read < self.ready
             && !self.ended
+            && !self.failed
             && let Some(received) = self.consumer.next().now_or_never()
         {
             self.receive(received)?;
@@ -259,6 +271,9 @@ impl Look for QueueLook {
     }
 
     async fn close(mut self: Box<Self>) -> Result<(), BrokerError> {
+        if !self.link.connection.status().connected() {
+            return Err(self.link.unreachable("the connection is lost".to_owned()));
+        }
         let passed = self.pass_returned().await;
         let sent_on = self.send_on().await;
         let closed = self.answered(answer(self.channel.close(200, ShortString::from("done"))).await);

@@ -52,7 +52,7 @@ pub struct RabbitMq {
     consuming: Shared,
     taking: Shared,
     looking: Shared,
-    /// Queues whose consumer failed because lapin could not read a message.
+    /// Queues whose consumer failed because of an unreadable message.
     suspects: Suspects,
     /// The newest answers of the consumers.
     burst: Burst,
@@ -170,11 +170,11 @@ impl Broker for RabbitMq {
         unavailable: Option<&str>,
         hold: Option<Duration>,
     ) -> Result<Box<dyn Deliveries>, BrokerError> {
-        if self.suspects.contains(queue) && !self.closed.is_cancelled() {
+        if let Some(why) = self.suspects.why(queue).filter(|_| !self.closed.is_cancelled()) {
             let (url, name, suspects, closed) = (&self.url, &self.name, &self.suspects, self.closed.clone());
             return Ok(match order {
                 Order::Any => Box::new(OneByOne::new(url, name, queue, prefetch, suspects).until(closed)),
-                Order::Kept => Box::new(InOrder::begin(url, name, queue, prefetch, suspects, closed).await?),
+                Order::Kept => Box::new(InOrder::begin(url, name, (queue, why), prefetch, suspects, closed).await?),
             });
         }
         let (link, channel) = self.channel().await?;

@@ -1,6 +1,7 @@
-//! Consumes queues with messages that lapin cannot read: a property, a header's name or a routing key is not UTF-8.
+//! Consumes queues with messages that end each connection that they are delivered to. lapin cannot read one whose property,
+//! header's name or routing key is not UTF-8, and RabbitMQ 4 cannot translate each message that it took by AMQP 1.0.
 //!
-//! Such a message ends its connection whenever it is delivered, and is delivered again. Only the broker's delivery
+//! Such a message is delivered again. Only the broker's delivery
 //! limit stops that, and each failure also counts as a return of every other message of the connection. So after such a failure each message gets a connection of its own ([`OneByOne`]), until the broker has
 //! dead-lettered the unreadable one.
 //!
@@ -68,7 +69,8 @@ struct Taker {
 
 enum Taken {
     Message(Box<Delivery>),
-    Unreadable,
+    /// The message has ended its connection, for this reason.
+    Unreadable(&'static str),
     Nothing,
 }
 
@@ -97,11 +99,9 @@ impl Taker {
     async fn take(self) -> Result<Taken, BrokerError> {
         let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await else { return Ok(Taken::Nothing) };
         let (link, channel) = self.url.link(&self.name, None).await?;
-        let failed = |link: &Link, error: lapin::Error| {
-            if suspects::is_unreadable(&error) {
-                return Ok(Taken::Unreadable);
-            }
-            Err(link.error(&error, &format!("the queue {}", self.queue)))
+        let failed = |link: &Link, error: lapin::Error| match suspects::unreadable(&error) {
+            Some(why) => Ok(Taken::Unreadable(why)),
+            None => Err(link.error(&error, &format!("the queue {}", self.queue))),
         };
         let consumer = match consumer::begin(&channel, &self.queue, 1, None, None).await {
             Ok(consumer) => consumer,
@@ -143,11 +143,9 @@ impl Deliveries for OneByOne {
                     self.left -= 1;
                     return Some(*delivery);
                 }
-                Ok(Taken::Unreadable) => {
+                Ok(Taken::Unreadable(why)) => {
                     if self.unreadable == 0 {
-                        tracing::error!(
-                            "a message in {queue} cannot be read (is it UTF-8?); its delivery limit dead-letters it"
-                        );
+                        tracing::error!(why, "a message in {queue} cannot be read; its delivery limit dead-letters it");
                     }
                     self.unreadable += 1;
                     self.left = self.prefetch;
@@ -199,13 +197,14 @@ pub(super) struct InOrder {
 struct Count {
     left: u16,
     queue: String,
+    why: &'static str,
     suspects: Suspects,
 }
 
 impl Drop for Count {
     fn drop(&mut self) {
         if self.left > 0 {
-            self.suspects.add(&self.queue);
+            self.suspects.add(&self.queue, self.why);
         }
     }
 }
@@ -214,7 +213,7 @@ impl InOrder {
     pub(super) async fn begin(
         url: &AmqpUrl,
         name: &str,
-        queue: &str,
+        (queue, why): (&str, &'static str),
         prefetch: u16,
         suspects: &Suspects,
         closed: CancellationToken,
@@ -223,7 +222,7 @@ impl InOrder {
         let link = Arc::new(link);
         // This connection consumes this queue alone, so it tells anew whether the unreadable message is in this queue.
         suspects.clear(queue);
-        let count = Count { left: prefetch, queue: queue.to_owned(), suspects: suspects.clone() };
+        let count = Count { left: prefetch, queue: queue.to_owned(), why, suspects: suspects.clone() };
         let how = How {
             prefetch: 1,
             order: Order::Kept,
@@ -243,7 +242,7 @@ impl Deliveries for InOrder {
         if !self.lasts {
             return None;
         }
-        let Count { left, queue, suspects } = &mut self.count;
+        let Count { left, queue, suspects, .. } = &mut self.count;
         match self.closed.run_until_cancelled(self.deliveries.next()).await? {
             // With a prefetch of 1 this delivery means that the one before is answered. It goes back alone.
             Some(_) if *left == 0 => return None,
@@ -253,10 +252,8 @@ impl Deliveries for InOrder {
             }
             None => self.lasts = false,
         }
-        if suspects.contains(queue) {
-            tracing::error!(
-                "a message in {queue} cannot be read (is it UTF-8?), and blocks the queue until somebody removes it"
-            );
+        if let Some(why) = suspects.why(queue) {
+            tracing::error!(why, "a message in {queue} cannot be read, and blocks the queue until somebody removes it");
         }
         None
     }
@@ -329,24 +326,25 @@ mod tests {
     #[tokio::test]
     async fn a_cancelled_consumer_leaves_its_queue_a_suspect() {
         let (suspects, url) = (Suspects::default(), AmqpUrl::new("amqp://127.0.0.1:1").expect("a URL"));
-        suspects.add("q");
+        suspects.add("q", "it is not UTF-8");
         let mut careful = OneByOne::new(&url, "name", "q", 3, &suspects);
         careful.cancel().await;
         assert!(careful.next().await.is_none());
-        assert!(suspects.contains("q"));
+        assert!(suspects.why("q").is_some());
         careful = OneByOne::new(&url, "name", "q", 3, &suspects);
         careful.left = 0;
         assert!(careful.next().await.is_none());
-        assert!(!suspects.contains("q"));
+        assert!(suspects.why("q").is_none());
     }
 
     #[test]
     fn a_count_that_is_dropped_early_leaves_its_queue_a_suspect() {
         let suspects = Suspects::default();
-        let count = |left| Count { left, queue: "q".to_owned(), suspects: suspects.clone() };
+        let why = "it is not UTF-8";
+        let count = |left| Count { left, queue: "q".to_owned(), why, suspects: suspects.clone() };
         drop(count(0));
-        assert!(!suspects.contains("q"));
+        assert!(suspects.why("q").is_none());
         drop(count(1));
-        assert!(suspects.contains("q"));
+        assert_eq!(suspects.why("q"), Some(why));
     }
 }

@@ -46,7 +46,8 @@ pub struct Seen {
 }
 
 impl DeadLetters {
-    /// Reads all letters of a queue, and passes those that are selected to `each`. The queue is as before afterwards.
+    /// Reads all letters of a queue, and passes those that are selected to `each`. The queue is as before afterwards. Before a
+    /// message that cannot be read, those that arrived before it are passed.
     ///
     /// If the register is away, the standing of the letters is unknown.
     ///
@@ -61,8 +62,10 @@ impl DeadLetters {
     ) -> Result<Seen, DeadLettersError> {
         let mut look = self.open(queue, patience).await?;
         let read = self.read_all(&mut *look, queue, selection, &mut each).await;
-        look.close().await?;
-        read
+        let closed = look.close().await;
+        let seen = read?;
+        closed?;
+        Ok(seen)
     }
 
     async fn read_all(
@@ -73,10 +76,18 @@ impl DeadLetters {
         each: &mut (impl FnMut(Letter, Standing) + Send),
     ) -> Result<Seen, DeadLettersError> {
         let mut seen = Seen { ready: look.ready(), consumers: look.consumers(), ..Seen::default() };
+        let mut failed = None;
         loop {
-            let batch = look.next(BATCH).await?;
+            let batch = match look.next(BATCH).await {
+                Ok(batch) => batch,
+                Err(error @ BrokerError::Unreadable { .. }) if failed.is_none() => {
+                    failed = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             if batch.is_empty() {
-                return Ok(seen);
+                return failed.map_or(Ok(seen), |error| Err(error.into()));
             }
             seen.read += u64::try_from(batch.len()).unwrap_or(u64::MAX);
             let letters = batch.into_iter().map(|delivery| (self.letter(queue, delivery.message), ()));

@@ -145,9 +145,14 @@ impl<A: Act> Turns<'_, A> {
             self.tally.ready = look.ready();
         }
         (self.tally.obsolete, self.tally.unreadable, self.tally.others) = (0, 0, 0);
+        let before = self.tally.done;
         let acted = self.act_on(&mut *look).await;
         let finished = self.finish().await;
         let closed = look.close().await;
+        if closed.is_err() {
+            // The broker may not have read the acknowledgements before the connection ended.
+            self.tally.done = before;
+        }
         let end = acted?;
         finished?;
         closed?;

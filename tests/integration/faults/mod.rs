@@ -13,6 +13,7 @@ mod lost_leader;
 mod poison;
 #[cfg(feature = "fail-points")]
 mod publisher;
+mod untranslatable;
 #[cfg(feature = "fail-points")]
 mod worker;
 mod x_death;

@@ -1,6 +1,7 @@
 //! Helpers of the integration tests: servers, clients, workers, processes.
 
 pub(crate) mod amqp;
+pub(crate) mod amqp10;
 mod answers;
 pub(crate) mod broker;
 mod calls;

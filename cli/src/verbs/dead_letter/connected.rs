@@ -50,12 +50,12 @@ pub(super) struct Looked<'a> {
     pub(super) queues: Vec<(&'a LetterQueue, Seen)>,
     /// Why it is not known which letters are obsolete.
     pub(super) unknown: Option<RegisterError>,
-    /// The error of the last queue that is missing, for the end. Those of the others are written already.
+    /// The error of the last queue that is missing or unreadable, for the end. Those of the others are written already.
     pub(super) missing: Option<anyhow::Error>,
 }
 
-/// Reads one queue after the other, and passes the selected letters to `each`. A missing queue does not hide the letters of the
-/// others. Fails if all queues are missing.
+/// Reads one queue after the other, and passes the selected letters to `each`. A queue that is missing, or has a message that
+/// cannot be read, does not hide the letters of the others. Fails if that leaves nothing to show.
 pub(super) async fn read<'a>(
     letters: &DeadLetters,
     queues: &'a [LetterQueue],
@@ -63,9 +63,12 @@ pub(super) async fn read<'a>(
     output: Output,
     mut each: impl FnMut(&'a LetterQueue, Letter, Standing) + Send,
 ) -> anyhow::Result<Looked<'a>> {
-    let mut looked = Looked::default();
+    let (mut looked, mut any) = (Looked::default(), false);
     for queue in queues {
-        let each = |letter, standing| each(queue, letter, standing);
+        let each = |letter, standing| {
+            any = true;
+            each(queue, letter, standing);
+        };
         let seen =
             patiently(filters, output, async |patience| letters.read(queue, selection, patience, each).await).await;
         match seen {
@@ -78,20 +81,21 @@ pub(super) async fn read<'a>(
         }
     }
     match looked.missing {
-        Some(error) if looked.queues.is_empty() => Err(error),
+        Some(error) if looked.queues.is_empty() && !any => Err(error),
         missing => Ok(Looked { missing, ..looked }),
     }
 }
 
-/// Keeps the error of a missing queue for the end, after the letters of the other queues. Fails with any other error. Warns of
-/// the error that was kept before.
+/// Keeps the error of a missing or unreadable queue for the end, after the letters of the other queues. Fails with any other
+/// error. Warns of the error that was kept before.
 pub(super) fn keep_missing(
     missing: &mut Option<anyhow::Error>,
     error: DeadLettersError,
     queue: &LetterQueue,
     output: Output,
 ) -> anyhow::Result<()> {
-    let is_missing = matches!(error, DeadLettersError::Broker(BrokerError::Missing { .. }));
+    let is_missing =
+        matches!(error, DeadLettersError::Broker(BrokerError::Missing { .. } | BrokerError::Unreadable { .. }));
     let error = explained(error, queue);
     let (former, kept) = if is_missing { (missing.replace(error), Ok(())) } else { (missing.take(), Err(error)) };
     if let Some(former) = former {

@@ -131,11 +131,15 @@ pub(crate) enum Finding {
         event_type: String,
         /// The types of all these queues, that with the most events first.
         types: Vec<String>,
+        /// One of the queues whose messages were delivered again in the last minute: its consumers end soon after they begin.
+        redelivered: Option<String>,
     },
     /// Queues of sources with messages and no consumer.
     SourceNoConsumer {
         /// The queues.
         queues: Vec<Queue>,
+        /// One of the queues whose messages were delivered again in the last minute: its consumers end soon after they begin.
+        redelivered: Option<String>,
         /// The source of the first queue.
         source: String,
     },

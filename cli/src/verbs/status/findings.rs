@@ -51,7 +51,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(redis_stops);
     findings.extend(in_wedged(desired, seen));
     findings.extend(unrouted(topology, seen));
-    let no_consumer = no_consumer(topology, alone);
+    let no_consumer = no_consumer(topology, seen, alone);
     let silent = silent(topology, desired, seen);
     let (stuck, partial): (Vec<_>, Vec<_>) =
         unavailable(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
@@ -176,7 +176,21 @@ fn is_registered(topology: &Topology, queue: &Queue) -> bool {
     event_type.and_then(|name| topology.types.get(name)).is_some_and(|spec| spec.register)
 }
 
-fn no_consumer(topology: &Topology, queues: Vec<Queue>) -> Option<Finding> {
+/// Returns the queues that need a consumer and have none, the fullest of each kind first.
+pub(super) fn unconsumed(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<String> {
+    let all = findings(topology, desired, seen).into_iter().map(|finding| match finding {
+        Finding::NoConsumer { queues, .. } | Finding::SourceNoConsumer { queues, .. } => queues,
+        _ => Vec::new(),
+    });
+    all.flatten().map(|queue| queue.queue).collect()
+}
+
+/// Returns the first of these queues whose messages were delivered again.
+fn redelivered(seen: &Observation, queues: &[Queue]) -> Option<String> {
+    queues.iter().map(|queue| &queue.queue).find(|name| seen.redelivered.contains(*name)).cloned()
+}
+
+fn no_consumer(topology: &Topology, seen: &Observation, queues: Vec<Queue>) -> Option<Finding> {
     let event_type = names::consumed_type(&queues.first()?.queue)?.to_owned();
     let mut types: Vec<String> = Vec::new();
     for name in queues.iter().filter_map(|queue| names::consumed_type(&queue.queue)) {
@@ -185,7 +199,8 @@ fn no_consumer(topology: &Topology, queues: Vec<Queue>) -> Option<Finding> {
             types.push(name.to_owned());
         }
     }
-    Some(Finding::NoConsumer { queues, event_type, types })
+    let redelivered = redelivered(seen, &queues);
+    Some(Finding::NoConsumer { queues, event_type, types, redelivered })
 }
 
 /// Finds queues of sources with messages and without a consumer, and queues of others that are not there. A declared queue
@@ -219,8 +234,12 @@ fn sources(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Fi
     let source = |queue: &str| of.get(queue).cloned().unwrap_or_default();
     let missing =
         missing.first().map(|first| Finding::SourceMissing { source: source(first), queues: missing.clone() });
-    let alone =
-        alone.first().map(|first| Finding::SourceNoConsumer { source: source(&first.queue), queues: alone.clone() });
+    let redelivered = redelivered(seen, &alone);
+    let alone = alone.first().map(|first| Finding::SourceNoConsumer {
+        source: source(&first.queue),
+        redelivered,
+        queues: alone.clone(),
+    });
     missing.into_iter().chain(alone).collect()
 }
 

@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
-    findings::fullest_letters,
+    findings::{fullest_letters, unconsumed},
     observation::{Blind, Observation, OverdueEvent, Reading, Redis, Refusal, Register},
     silence::{longest_patience, longest_run, patience, silent_for},
     types::{TypeLine, lines},
@@ -53,7 +53,8 @@ const HEAD_START: Duration = Duration::from_secs(3);
 /// How long Redis may take to answer. It is longer than for publishers, because a person waits.
 const REDIS_LIMIT: Duration = Duration::from_secs(5);
 
-/// The most dead-letter queues whose growth is looked up, and the most types that are searched for an overdue event.
+/// The most dead-letter queues whose growth is looked up, the most queues without a consumer whose redeliveries are, and the
+/// most types that are searched for an overdue event.
 const SOME: usize = 10;
 
 /// How many of the oldest events of a type are looked at for one that is overdue. The others are dead letters mostly.
@@ -172,7 +173,7 @@ impl<'a> Sources<'a> {
         let letters = full.into_iter().zip(lengths).filter_map(|(queue, samples)| Some((queue, samples?)));
         let blind = [(!sight.rates).then_some(Blind::Rates), (!sight.everybody).then_some(Blind::Channels)];
         let at = Timestamp::now();
-        Ok(Observation {
+        let mut seen = Observation {
             at,
             version: objects.version.clone(),
             readings: vec![Reading { at, queues }],
@@ -183,7 +184,11 @@ impl<'a> Sources<'a> {
             letters: letters.collect(),
             blind: blind.into_iter().flatten().collect(),
             ..Observation::default()
-        })
+        };
+        let unconsumed = unconsumed(self.topology, self.desired, &seen).into_iter().take(SOME);
+        let asked = unconsumed.map(async |queue| management.is_redelivered(&queue).await.then_some(queue));
+        seen.redelivered = join_all(asked).await.into_iter().flatten().collect();
+        Ok(seen)
     }
 
     /// Looks at what AMQP tells: whether the objects exist, and the ready messages and consumers of queues.

@@ -1,6 +1,6 @@
 //! The state of the broker and of Redis that `status` has seen, as one plain value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hatchery::{
     EventType, Trouble,
@@ -32,6 +32,8 @@ pub(super) struct Observation {
     /// The consumers that this user may see.
     pub(super) consumers: Vec<Consumer>,
     pub(super) alarms: Option<Vec<Alarm>>,
+    /// The queues without a consumer whose messages were delivered again in the last minute.
+    pub(super) redelivered: BTreeSet<String>,
     /// The numbers of dead letters in the last minutes, by queue.
     pub(super) letters: BTreeMap<String, Vec<Sample>>,
     pub(super) redis: Redis,

@@ -74,10 +74,10 @@ impl Finding {
                 let (events, place) = (are(queue.messages, "event"), &queue.queue);
                 format!("{events} in {place}: no queue was bound for {their} type or delay")
             }
-            Self::NoConsumer { queues, .. } => {
+            Self::NoConsumer { queues, redelivered, .. } => {
                 let events = queues.iter().map(|queue| queue.messages).sum();
                 let it = if queues.len() == 1 { "it has" } else { "they have" };
-                format!("{} in {}, and {it} no consumer", wait(events), names(queues))
+                format!("{} in {}, and {it} no consumer{}", wait(events), names(queues), and_ends(redelivered.as_ref()))
             }
             Self::NotAcknowledging { connection, program, queues, held, silent_seconds } => {
                 let program = program.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
@@ -163,7 +163,9 @@ impl Finding {
     /// Returns what is wrong with a source or a schedule of the file.
     fn words_of_the_file(&self) -> String {
         match self {
-            Self::SourceNoConsumer { queues, .. } => unconsumed(queues),
+            Self::SourceNoConsumer { queues, redelivered, .. } => {
+                format!("{}{}", unconsumed(queues), and_ends(redelivered.as_ref()))
+            }
             Self::SourceMissing { queues, source } => {
                 let is = if queues.len() == 1 { "the queue" } else { "the queues" };
                 format!("there is no {} of the source {source}: whoever owns {is} has to declare it", first(queues))
@@ -319,6 +321,17 @@ fn unconsumed(queues: &[Queue]) -> String {
     let it = if queues.len() == 1 { "it has" } else { "they have" };
     let wait = if messages == 1 { "waits" } else { "wait" };
     format!("{} {wait} in {}, and {it} no consumer", count(messages, "message"), names(queues))
+}
+
+/// Returns why a queue has no consumer although its messages were delivered again lately.
+fn and_ends(queue: Option<&String>) -> String {
+    let ends = |queue| {
+        format!(
+            "; the consumers of {queue} end soon after they begin, perhaps at a message that cannot be read \
+             (docs/operations/untranslatable.md), and the worker's log says why"
+        )
+    };
+    queue.map(ends).unwrap_or_default()
 }
 
 fn wait(events: u64) -> String {

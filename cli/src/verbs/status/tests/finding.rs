@@ -447,7 +447,11 @@ fn a_source_without_a_consumer_or_a_queue_is_found() {
     assert_eq!(world.findings(), []);
     world.fill("billing.source.hr", 9);
     let queues = vec![Queue { queue: "billing.source.hr".to_owned(), messages: 9 }];
-    assert_eq!(world.findings(), [Finding::SourceNoConsumer { queues, source: "hr".to_owned() }]);
+    let finding =
+        |redelivered| Finding::SourceNoConsumer { queues: queues.clone(), redelivered, source: "hr".to_owned() };
+    assert_eq!(world.findings(), [finding(None)]);
+    world.seen.redelivered.insert("billing.source.hr".to_owned());
+    assert_eq!(world.findings(), [finding(Some("billing.source.hr".to_owned()))]);
     world.queue("billing.source.hr", |figures| figures.counts.consumers = Some(1));
     assert_eq!(world.findings(), []);
 }

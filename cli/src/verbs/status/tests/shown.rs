@@ -67,8 +67,13 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             queues: vec![queue("billing.processor.mail", 412)],
             event_type: "mail".to_owned(),
             types: vec!["mail".to_owned()],
+            redelivered: Some("billing.processor.mail".to_owned()),
         },
-        Finding::SourceNoConsumer { queues: vec![queue("billing.source.hr", 9)], source: "hr".to_owned() },
+        Finding::SourceNoConsumer {
+            queues: vec![queue("billing.source.hr", 9)],
+            redelivered: None,
+            source: "hr".to_owned(),
+        },
         Finding::SourceMissing { queues: vec!["hr-changes".to_owned()], source: "theirs".to_owned() },
         Finding::NotAcknowledging {
             connection: "10.0.0.7:45118 -> 10.0.0.2:5672".to_owned(),

@@ -27,6 +27,7 @@ use super::{
     closing,
     greeting::{self, Greeted, SharedIdentity},
     returns::Returns,
+    suspects,
     url::Node,
 };
 use crate::{
@@ -190,7 +191,11 @@ impl AmqpUrl {
                     AMQPErrorKind::Soft(_) => BrokerError::Rejected { what: object.to_owned(), reason },
                     // A hard error closes the connection, and fails the calls of others on it that did nothing wrong.
                     AMQPErrorKind::Hard(_) => {
-                        BrokerError::Unreachable { url, reason: format!("it closed the connection: {reason}") }
+                        let perhaps = match suspects::unreadable(error) {
+                            Some(_) => ", perhaps at a message that cannot be read (docs/operations/untranslatable.md)",
+                            None => "",
+                        };
+                        BrokerError::Unreachable { url, reason: format!("it closed the connection: {reason}{perhaps}") }
                     }
                 }
             }

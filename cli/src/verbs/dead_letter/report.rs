@@ -113,7 +113,8 @@ pub(super) async fn dry_run(
     }
     let sum = |of: fn(&Seen) -> u64| looked.queues.iter().map(|(_, seen)| of(seen)).sum::<u64>();
     tally.ready = sum(|seen| seen.ready);
-    tally.others += sum(|seen| seen.read) - selected;
+    // Letters before a message that cannot be read are selected, and their queue is not among those that were read.
+    tally.others += sum(|seen| seen.read).saturating_sub(selected);
     spinner.finish_and_clear();
     if output.is_text() {
         output.print(&dry_run_text(&groups.largest_first(), tally, verb, filters.of(), Output::columns()))?;

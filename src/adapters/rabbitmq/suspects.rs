@@ -27,6 +27,14 @@ impl Suspects {
         self.queues().insert(queue.to_owned(), why);
     }
 
+    /// Notes that a message of this queue is unreadable: it has ended a connection that consumed no other queue. Acquits the other
+    /// queues. If one of them has such a message too, it becomes a suspect again.
+    pub(super) fn convict(&self, queue: &str, why: &'static str) {
+        let mut queues = self.queues();
+        queues.clear();
+        queues.insert(queue.to_owned(), why);
+    }
+
     /// Returns why a message of the queue may be unreadable; `None` if the queue is no suspect.
     pub(super) fn why(&self, queue: &str) -> Option<&'static str> {
         self.queues().get(queue).copied()

@@ -41,7 +41,7 @@ const CONNECTIONS: usize = 10;
 const QUIET: Duration = Duration::from_secs(5);
 
 /// A consumer that takes each message on a connection of its own. It ends once as many messages in a row as its
-/// prefetch were readable.
+/// prefetch were readable, or another queue is convicted before.
 pub(super) struct OneByOne {
     taker: Taker,
     prefetch: u16,
@@ -132,7 +132,8 @@ impl Deliveries for OneByOne {
         if self.cancelled {
             return None;
         }
-        while self.left > 0 {
+        // A queue that is acquitted goes on with the others.
+        while self.left > 0 && (self.unreadable > 0 || self.suspects.why(&self.taker.queue).is_some()) {
             let take = || AbortOnDropHandle::new(tokio::spawn(self.taker.clone().take()));
             let taken = self.closed.run_until_cancelled(self.taking.get_or_insert_with(take)).await;
             self.taking = None;
@@ -147,6 +148,7 @@ impl Deliveries for OneByOne {
                     if self.unreadable == 0 {
                         tracing::error!(why, "a message in {queue} cannot be read; its delivery limit dead-letters it");
                     }
+                    self.suspects.convict(queue, why);
                     self.unreadable += 1;
                     self.left = self.prefetch;
                     if self.unreadable > 2 * DELIVERY_LIMIT {
@@ -253,6 +255,7 @@ impl Deliveries for InOrder {
             None => self.lasts = false,
         }
         if let Some(why) = suspects.why(queue) {
+            suspects.convict(queue, why);
             tracing::error!(why, "a message in {queue} cannot be read, and blocks the queue until somebody removes it");
         }
         None

@@ -57,54 +57,86 @@ fn group<'a>(error: &'a FileError, finding: &'a Finding, columns: usize) -> Grou
     group.element(Level::HELP.message(beside(number + "  = help: ".len(), &finding.help)))
 }
 
-/// The golden messages: `tests/invalid/*.txt` is the message for the `*.yaml` beside it. `UPDATE_GOLDEN=1` writes them
-/// anew.
+#[cfg(test)]
+#[path = "../../tests/support/invalid.rs"]
+mod invalid;
+
+/// The golden messages: `tests/invalid`. `UPDATE_GOLDEN=1` writes them anew.
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        path::{Path, PathBuf},
-    };
+    use std::fs;
 
     use hatchery::file::read;
     use proptest::prelude::*;
+    use rstest::rstest;
 
     use super::*;
 
-    fn invalid(extension: &str) -> Vec<PathBuf> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/invalid");
-        let paths = fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("an entry").path());
-        let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|e| e == extension)).collect();
-        paths.sort();
-        paths
+    fn message(text: &str, name: &str) -> String {
+        match read(text, name) {
+            Ok(topology) => panic!("{name} is accepted: {topology:#?}"),
+            Err(error) => draw(&error, false, usize::MAX) + "\n",
+        }
     }
 
     #[test]
     fn every_mistake_is_explained() {
-        let update = std::env::var_os("UPDATE_GOLDEN").is_some();
-        let mut wrong = Vec::new();
-        for path in invalid("yaml") {
-            let text = fs::read_to_string(&path).expect("a text");
-            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-            let said = match read(&text, &name) {
-                Ok(topology) => format!("accepted: {topology:#?}\n"),
-                Err(error) => draw(&error, false, usize::MAX) + "\n",
-            };
-            let golden = path.with_extension("txt");
-            if update {
-                fs::write(&golden, &said).expect("written");
-            } else if fs::read_to_string(&golden).ok().as_ref() != Some(&said) {
-                wrong.push(format!("{name} says\n{said}"));
+        let (update, mut wrong) = (std::env::var_os("UPDATE_GOLDEN").is_some(), Vec::new());
+        for mut page in invalid::pages() {
+            for case in &mut page.cases {
+                let said = message(&case.yaml, &format!("{}.yaml", case.name));
+                if case.message != said && !update {
+                    wrong.push(format!("{} says\n{said}", case.name));
+                }
+                case.message = said;
             }
-            if said.starts_with("accepted") {
-                wrong.push(format!("{name} is accepted"));
+            if update {
+                fs::write(&page.path, page.text()).expect("written");
             }
         }
-        assert!(wrong.is_empty(), "not what the golden message says:\n{}", wrong.join("\n"));
-        assert!(invalid("yaml").len() >= 45);
-        let orphans: Vec<PathBuf> =
-            invalid("txt").into_iter().filter(|path| !path.with_extension("yaml").exists()).collect();
-        assert_eq!(orphans, Vec::<PathBuf>::new(), "messages of no file");
+        assert!(wrong.is_empty(), "not what tests/invalid says:\n{}", wrong.join("\n"));
+    }
+
+    /// These cases are here because no reader of a page would see their characters, and an editor could lose them.
+    #[rstest]
+    #[case::byte_order_mark(
+        "\u{feff}version: 2\n",
+        "\
+error: this hatchery reads version 1 of the file, and this is version `2`
+ --> topology.yaml:1:10
+  |
+1 | version: 2
+  |          ^
+  |
+  = help: use a hatchery that knows it, or write `version: 1`
+"
+    )]
+    #[case::crlf(
+        "version: 1\r\nname: billing\r\nladder: { resolutoin: 1s }\r\ntypes:\r\n  mail: {}\r\n",
+        "\
+error: `ladder` has no key `resolutoin`
+ --> topology.yaml:3:11
+  |
+3 | ladder: { resolutoin: 1s }
+  |           ^^^^^^^^^^
+  |
+  = help: write `resolution`
+"
+    )]
+    #[case::tab(
+        "version: 1\nname: billing\ntypes:\n\tmail: {}\n",
+        "\
+error: this is not YAML: tabs disallowed within this context (block indentation)
+ --> topology.yaml:4:2
+  |
+4 |     mail: {}
+  |     ^
+  |
+  = help: write spaces instead of tabs before a key
+"
+    )]
+    fn a_mistake_beside_unseen_characters_is_explained(#[case] text: &str, #[case] expected: &str) {
+        assert_eq!(message(text, "topology.yaml"), expected);
     }
 
     #[test]

@@ -1,11 +1,9 @@
 //! Compares the schema with the reader, which are built from the same tables.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    sync::LazyLock,
-};
+#[path = "../../tests/support/invalid.rs"]
+mod invalid;
+
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use jsonschema::Validator;
 use proptest::prelude::*;
@@ -19,7 +17,7 @@ use super::{
     *,
 };
 
-/// The files that a schema cannot refuse, each with the reason. The schema refuses all other files of `tests/invalid`.
+/// The cases that a schema cannot refuse, each with the reason. The schema refuses all other cases of `tests/invalid`.
 const UNSEEN: &[(&str, &[&str])] = &[
     (
         "a bound of a duration, which is a text",
@@ -128,14 +126,6 @@ fn accepts(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn files(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
-    files.sort();
-    files
-}
-
 #[test]
 fn the_schema_is_valid_in_its_dialect() {
     jsonschema::draft202012::meta::validate(&schema()).expect("valid");
@@ -156,22 +146,20 @@ fn the_schema_refuses_invalid_files_unless_they_are_listed() {
     let mut unseen: BTreeMap<&str, &str> =
         UNSEEN.iter().flat_map(|(why, names)| names.iter().map(|name| (*name, *why))).collect();
     let mut wrong = Vec::new();
-    for path in files("tests/invalid").into_iter().filter(|path| path.extension().is_some_and(|e| e == "yaml")) {
-        let text = fs::read_to_string(&path).expect("a text");
-        let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        let reason = unseen.remove(stem.as_str());
+    for invalid::Case { name, yaml, .. } in invalid::pages().into_iter().flat_map(|page| page.cases) {
+        let reason = unseen.remove(name.as_str());
         // An editor reports invalid YAML without a schema.
-        let Err(error) = read(&text, "topology.yaml") else { panic!("{stem} is valid") };
+        let Err(error) = read(&yaml, "topology.yaml") else { panic!("{name} is valid") };
         if error.refusal() == Refusal::Syntax {
             continue;
         }
-        match (refusal(&text, View::Yaml12), reason) {
+        match (refusal(&yaml, View::Yaml12), reason) {
             (Some(_), None) | (None, Some(_)) => {}
-            (None, None) => wrong.push(format!("{stem} is accepted, and UNSEEN does not say why")),
-            (Some(why), Some(_)) => wrong.push(format!("{stem} is in UNSEEN, and refused: {why}")),
+            (None, None) => wrong.push(format!("{name} is accepted, and UNSEEN does not say why")),
+            (Some(why), Some(_)) => wrong.push(format!("{name} is in UNSEEN, and refused: {why}")),
         }
     }
-    wrong.extend(unseen.keys().map(|stem| format!("{stem} is in UNSEEN, and there is no such file")));
+    wrong.extend(unseen.keys().map(|name| format!("{name} is in UNSEEN, and there is no such case")));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the reader. The messages about `tests/invalid/*.yaml` are golden files of the command line's tests, which draw them.
+//! Tests of the reader. The messages in `tests/invalid` are compared in the command line's tests, which draw them.
 
 use std::{fs, path::Path, time::Duration};
 

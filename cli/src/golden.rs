@@ -1,6 +1,11 @@
 //! Compares what is printed with golden files. `UPDATE_GOLDEN=1` writes them anew.
 
-use std::{fs, path::Path};
+use std::{
+    ffi::OsStr,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anstream::adapter::strip_str;
 use unicode_width::UnicodeWidthStr as _;
@@ -19,19 +24,69 @@ pub(crate) fn golden(file: &str, printed: &str) {
     assert!(expected == printed, "{file} is not what is printed (UPDATE_GOLDEN=1 writes it anew):\n{printed}");
 }
 
-/// Fails unless a screen is as in `tests/<name>-<columns>.txt`, with colours as in `….ansi`, and fits its columns.
-#[track_caller]
-pub(crate) fn screen(name: &str, columns: usize, painted: &str) {
-    let plain = strip_str(painted).to_string();
-    let long: Vec<&str> = plain.lines().filter(|line| line.width() > columns).collect();
-    assert!(long.is_empty(), "{name} has lines of more than {columns} columns: {long:#?}");
-    golden(&format!("tests/{name}-{columns}.txt"), &plain);
-    golden(&format!("tests/{name}-{columns}.ansi"), painted);
-}
-
 /// Fails unless a screen is as in its golden files, on a terminal of 80 columns and on a wide one.
 #[track_caller]
 pub(crate) fn screens(name: &str, draw: impl Fn(usize) -> String) {
-    screen(name, 80, &draw(80));
-    screen(name, 160, &draw(160));
+    screens_of(name, &[80, 160], draw);
+}
+
+/// Fails unless a screen fits these widths, and is as in `tests/<name>.txt`, which has each width that changes it, and with
+/// its colours at the first width as in `tests/<name>.ansi`.
+#[track_caller]
+pub(crate) fn screens_of(name: &str, widths: &[usize], draw: impl Fn(usize) -> String) {
+    let painted: Vec<String> = widths.iter().map(|columns| draw(*columns)).collect();
+    golden(&format!("tests/{name}.ansi"), &painted[0]);
+    let (mut text, mut last) = (String::new(), None);
+    for (columns, painted) in widths.iter().zip(&painted) {
+        let plain = strip_str(painted).to_string();
+        let long: Vec<&str> = plain.lines().filter(|line| line.width() > *columns).collect();
+        assert!(long.is_empty(), "{name} has lines of more than {columns} columns: {long:#?}");
+        match last {
+            None => text.clone_from(&plain),
+            Some(last) if last == plain => {}
+            Some(_) => _ = write!(text, "\n── {columns} columns ──\n{plain}"),
+        }
+        last = Some(plain);
+    }
+    golden(&format!("tests/{name}.txt"), &text);
+}
+
+/// A golden file that no test compares with would stay for ever. `tests/schema` is compared as a whole.
+#[test]
+fn every_golden_file_is_named_in_a_test() {
+    let mut sources = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for path in entries(&folder) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                sources.push(fs::read_to_string(&path).expect("a source"));
+            }
+        }
+    }
+    let mut stale = Vec::new();
+    for folder in entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests")) {
+        let name = folder.file_name().and_then(OsStr::to_str).expect("a name").to_owned();
+        if ["integration", "invalid", "released", "schema", "support"].contains(&name.as_str()) {
+            continue;
+        }
+        for path in entries(&folder) {
+            let stem = path.file_stem().and_then(OsStr::to_str).expect("a name");
+            let whole = [format!("{name}/{stem}\""), format!("{name}/{stem}.")];
+            // The name of a case, which a test puts behind the folder.
+            let parts = [format!("{name}/{{"), format!("\"{stem}\"")];
+            let is_named = |source: &String| {
+                whole.iter().any(|text| source.contains(text)) || parts.iter().all(|text| source.contains(text))
+            };
+            if !sources.iter().any(is_named) {
+                stale.push(path);
+            }
+        }
+    }
+    assert!(stale.is_empty(), "golden files of no test: {stale:#?}");
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect()
 }

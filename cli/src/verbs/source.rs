@@ -297,9 +297,9 @@ sources:
     #[test]
     fn a_test_is_as_it_was_drawn() {
         let body = r#"{"kind":"terminated","notify":true,"employee":{"number":1234,"end_date":"20260601","name":"Ada Lovelace, Countess"}}"#;
-        for (name, columns) in [("80", 80), ("pipe", usize::MAX)] {
+        for (name, columns) in [("events-80", 80), ("events-pipe", usize::MAX)] {
             let plain = anstream::adapter::strip_str(&text(&tested(Some("m-1"), body), columns)).to_string();
-            golden(&format!("tests/source/events-{name}.txt"), &plain);
+            golden(&format!("tests/source/{name}.txt"), &plain);
         }
         let anonymous = r#"{"kind":"terminated","employee":{"number":"1"}}"#;
         let plain = anstream::adapter::strip_str(&text(&tested(None, anonymous), 80)).to_string();

@@ -131,6 +131,11 @@ fn unknown(command: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        collections::{BTreeMap, BTreeSet},
+        fs,
+    };
+
     use super::*;
     use crate::golden::golden;
 
@@ -145,17 +150,26 @@ mod tests {
         }
     }
 
-    /// Programs rely on the JSON, so that a change of it must be seen. The golden files are `tests/schema/*.json`.
+    /// Programs rely on the JSON, so that a change of it must be seen. `tests/schema` has a golden file for each first word
+    /// of the commands.
     #[test]
     fn a_changed_schema_is_noticed() {
+        let mut files: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
         for command in commands().filter(|command| *command != "schema") {
-            let (document, mut line) = (answer(command, false).expect("JSON"), answer(command, true).expect("JSON"));
-            let name = command.replace(' ', "-");
-            golden(&format!("tests/schema/{name}.json"), &format!("{document:#}\n"));
-            line["title"] = document["title"].clone();
-            if line != document {
-                golden(&format!("tests/schema/{name}-line.json"), &format!("{line:#}\n"));
-            }
+            let (document, line) = (answer(command, false).expect("JSON"), answer(command, true).expect("JSON"));
+            let mut titled = document.clone();
+            titled["title"] = line["title"].clone();
+            let is_other = line != titled;
+            let file = files.entry(command.split(' ').next().unwrap_or(command)).or_default();
+            file.push(document);
+            file.extend(is_other.then_some(line));
         }
+        for (name, schemas) in &files {
+            golden(&format!("tests/schema/{name}.json"), &format!("{:#}\n", json!(schemas)));
+        }
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/schema");
+        let there = fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").file_name());
+        let expected = files.keys().map(|name| format!("{name}.json").into());
+        assert_eq!(there.collect::<BTreeSet<_>>(), expected.collect(), "files of no command");
     }
 }

@@ -1,7 +1,5 @@
 //! Tests that a valid file compiles to a safe topology, and that each single change that makes it unsafe is refused.
 
-use std::time::Instant;
-
 use rstest::rstest;
 
 use super::*;
@@ -161,24 +159,4 @@ fn no_exchange_is_safe_without_a_binding_that_catches_everything() {
     let hazards = refused("quorum", |desired| desired.bindings.retain(|binding| binding.key != "#"));
     assert_eq!(hazards.len(), desired("quorum").exchanges.len());
     assert!(hazards.iter().all(|hazard| hazard.ends_with(" has no alternate exchange that takes everything")));
-}
-
-#[test]
-fn the_time_of_a_proof_grows_with_the_number_of_types_and_not_with_its_square() {
-    let time = |types: usize| {
-        let types: Vec<String> = (0..types).map(|n| format!("  t{n}: {{}}\n")).collect();
-        let text = format!("version: 1\nname: t\ntypes:\n{}", types.concat());
-        let topology = crate::file::read(&text, "topology.yaml").expect("valid");
-        let desired = compile(&topology).expect("safe");
-        // The shortest of three, because other tests run beside this one.
-        let times = (0..3).map(|_| {
-            let started = Instant::now();
-            prove(&desired).expect("safe");
-            started.elapsed()
-        });
-        times.min().expect("three")
-    };
-    let (few, many) = (time(100), time(1_600));
-    // Sixteen times as many types: 16 if the time grows with their number, 256 if it grows with the square.
-    assert!(many < few * 100, "{few:?} for 100 types, {many:?} for 1,600");
 }

@@ -27,10 +27,17 @@ impl<'a> Place<'a> {
 /// dead-lettering are ignored, so a cycle that no routing key can take is found too.
 pub(super) fn circle(desired: &Desired) -> Option<Vec<String>> {
     let steps = steps(desired);
-    let next = |place| steps.get(&place).map_or(&[][..], Vec::as_slice).iter().copied();
+    let starts = desired.queues.iter().map(|queue| Place::Queue(&queue.name));
+    circle_from(starts, |place| steps.get(&place).map_or(&[][..], Vec::as_slice).iter().copied())
+}
+
+/// `next` returns the places that RabbitMQ may move an event to from a place. It is called at most once for each.
+fn circle_from<'a, I: Iterator<Item = Place<'a>>>(
+    starts: impl Iterator<Item = Place<'a>>,
+    mut next: impl FnMut(Place<'a>) -> I,
+) -> Option<Vec<String>> {
     let mut left_for_good: HashMap<Place<'_>, bool> = HashMap::new();
-    for queue in &desired.queues {
-        let start = Place::Queue(&queue.name);
+    for start in starts {
         if left_for_good.contains_key(&start) {
             continue;
         }
@@ -82,4 +89,26 @@ fn steps(desired: &Desired) -> Steps<'_> {
         }
     }
     steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Searches twenty levels of two queues, each of which leads to both queues of the next level: a million ways.
+    #[test]
+    fn the_search_enters_each_place_once_however_many_ways_lead_there() {
+        let names: Vec<[String; 2]> = (0..20).map(|level| [format!("a{level}"), format!("b{level}")]).collect();
+        let mut entered = Vec::new();
+        let circle = circle_from(names.iter().flatten().map(|name| Place::Queue(name)), |place| {
+            entered.push(place.name().to_owned());
+            let level = names.iter().position(|names| names.contains(&place.name().to_owned())).expect("a level");
+            names.get(level + 1).into_iter().flatten().map(|name| Place::Queue(name))
+        });
+        assert_eq!(circle, None);
+        entered.sort();
+        let mut expected = names.concat();
+        expected.sort();
+        assert_eq!(entered, expected);
+    }
 }

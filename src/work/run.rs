@@ -360,14 +360,3 @@ impl Common {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_delivery_is_not_many() {
-        assert_eq!(given_back(1), "1 delivery is given back");
-        assert_eq!(given_back(2), "2 deliveries are given back");
-    }
-}

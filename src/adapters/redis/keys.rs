@@ -133,34 +133,61 @@ mod tests {
         }
     }
 
+    const fn terms(exclusive: bool) -> Terms {
+        Terms { exclusive, lease: Duration::ZERO, dedup_retention: Duration::ZERO, max_wait: Duration::ZERO }
+    }
+
+    /// Returns a key as docs/register.md names it, with the words of the tests.
+    fn documented(key: &str) -> String {
+        const BASE: &str = "<prefix>:{<virtual host>:<topology>:<shard>}";
+        let page = include_str!("../../../docs/register.md");
+        for text in [key, BASE] {
+            assert!(page.contains(&format!("`{text}`")), "docs/register.md has no `{text}`");
+        }
+        let words = [
+            ("<base>", BASE),
+            ("<prefix>", "hatchery"),
+            ("<virtual host>", "%2F"),
+            ("<topology>", "billing"),
+            ("<shard>", "0"),
+            ("<type>", "mail"),
+            ("<reference>", "1234"),
+            ("<id>", "a"),
+        ];
+        words.into_iter().fold(key.to_owned(), |key, (word, of_test)| key.replace(word, of_test))
+    }
+
     #[test]
     fn keys_are_named_as_documented() {
         let keys = Keys::new("hatchery", "/", "billing", 1);
         let subject = subject(Some("1234"), "a");
-        let mut terms =
-            Terms { exclusive: true, lease: Duration::ZERO, dedup_retention: Duration::ZERO, max_wait: Duration::ZERO };
-        assert_eq!(keys.last(0), "hatchery:{%2F:billing:0}:last");
-        assert_eq!(
-            keys.base(0) + &keys.place(&subject, &DedupSlot::DatedAt(5)),
-            "hatchery:{%2F:billing:0}:mail:r:1234"
-        );
-        assert_eq!(keys.place(&subject, &DedupSlot::Event("b".to_owned())), "mail:i:b");
-        assert_eq!(keys.own_place(&subject), "mail:i:a");
-        assert_eq!(keys.lease_place(&subject, &terms), "mail:r:1234");
-        assert_eq!(keys.event_type(&subject.event_type), "mail");
-        terms.exclusive = false;
-        assert_eq!(keys.lease_place(&subject, &terms), "mail:i:a");
-        // A renamed type finds the keys of the events that are under way.
-        let word = |text: &str| text.parse().expect("a word");
-        let keys = Keys::new("hatchery", "/", "billing", 7).with_first_names([(word("letter"), word("mail"))].into());
-        let renamed = Subject { event_type: word("letter"), ..subject.clone() };
-        assert_eq!(keys.shard(&renamed), keys.shard(&subject));
-        for slot in [DedupSlot::DatedAt(5), DedupSlot::Event("b".to_owned())] {
-            assert_eq!(keys.place(&renamed, &slot), keys.place(&subject, &slot));
+        let (of_reference, of_id) = (documented("<base>:<type>:r:<reference>"), documented("<base>:<type>:i:<id>"));
+        let key = |place: String| keys.base(0) + &place;
+        assert_eq!(keys.last(0), documented("<base>:last"));
+        for slot in [DedupSlot::Immediate, DedupSlot::DatedAt(5)] {
+            assert_eq!(key(keys.place(&subject, &slot)), of_reference);
         }
-        assert_eq!(keys.own_place(&renamed), keys.own_place(&subject));
-        assert_eq!(keys.event_type(&renamed.event_type), "mail");
-        assert_eq!(keys.lease_place(&renamed, &terms), keys.lease_place(&subject, &terms));
+        assert_eq!(key(keys.own_place(&subject)), of_id);
+        assert_eq!(keys.place(&subject, &DedupSlot::Event("b".to_owned())), "mail:i:b", "the id of the slot");
+        assert_eq!(key(keys.lease_place(&subject, &terms(true))), of_reference);
+        assert_eq!(key(keys.lease_place(&subject, &terms(false))), of_id);
+        assert_eq!(keys.event_type(&subject.event_type), "mail");
+    }
+
+    #[test]
+    fn a_renamed_type_keeps_its_keys() {
+        let keys = Keys::new("hatchery", "/", "billing", 7);
+        let subject = subject(Some("1234"), "a");
+        let word = |text: &str| text.parse().expect("a word");
+        let renaming = keys.clone().with_first_names([(word("letter"), word("mail"))].into());
+        let renamed = Subject { event_type: word("letter"), ..subject.clone() };
+        assert_eq!(renaming.shard(&renamed), keys.shard(&subject));
+        for slot in [DedupSlot::DatedAt(5), DedupSlot::Event("b".to_owned())] {
+            assert_eq!(renaming.place(&renamed, &slot), keys.place(&subject, &slot));
+        }
+        assert_eq!(renaming.own_place(&renamed), keys.own_place(&subject));
+        assert_eq!(renaming.event_type(&renamed.event_type), "mail");
+        assert_eq!(renaming.lease_place(&renamed, &terms(false)), keys.lease_place(&subject, &terms(false)));
     }
 
     #[test]

@@ -98,13 +98,18 @@ mod tests {
     use crate::{domain::wire::Value, operate::dead_letters::letter::tests::letter};
 
     #[rstest]
-    #[case("HTTP 404 from /a", "HTTP 500 from /a", false)]
-    #[case("no employee 104711", "no employee 1234567", true)]
-    #[case("no employee 1000 in tenant a7", "no employee 1300 in tenant a7", true)]
-    #[case("ID 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11 is gone", "ID 0197c5e3-8a56-7c1f-9a3e-6f2f6d8f1b12 is gone", true)]
-    #[case("KeyError: name", "KeyError: salary", false)]
-    fn reasons_that_differ_in_names_alone_are_one(#[case] one: &str, #[case] other: &str, #[case] same: bool) {
-        assert_eq!(pattern(one) == pattern(other), same, "{} {}", pattern(one), pattern(other));
+    #[case("no employee 104711", "no employee 1234567")]
+    #[case("no employee 1000 in tenant a7", "no employee 1300 in tenant a7")]
+    #[case("ID 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11 is gone", "ID 0197c5e3-8a56-7c1f-9a3e-6f2f6d8f1b12 is gone")]
+    fn reasons_that_differ_only_in_ids_and_long_numbers_are_one(#[case] one: &str, #[case] other: &str) {
+        assert_eq!(pattern(one), pattern(other));
+    }
+
+    #[rstest]
+    #[case::short_numbers("HTTP 404 from /a", "HTTP 500 from /a")]
+    #[case::words("KeyError: name", "KeyError: salary")]
+    fn reasons_that_differ_in_words_or_short_numbers_are_two(#[case] one: &str, #[case] other: &str) {
+        assert_ne!(pattern(one), pattern(other));
     }
 
     #[test]

@@ -202,7 +202,7 @@ async fn an_event_meets_a_run_that_has_not_ended(#[case] name: &str, #[case] pub
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_emptied_redis_is_restored_from_the_file() {
+async fn an_event_whose_schedule_has_no_state_restores_it_from_the_file() {
     let world = scheduled();
     put(&world, &definition(&world, "hourly"), NOON);
     let diary = work(&world, Outcome::Done).await;

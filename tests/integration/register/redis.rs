@@ -96,7 +96,7 @@ async fn versions_and_expiries_use_the_clock_of_redis() {
 }
 
 #[tokio::test]
-async fn keys_are_named_as_documented_and_all_but_the_counter_and_the_index_expire() {
+async fn all_keys_but_the_counter_and_the_index_expire() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
     let first = publish(&register, &a, &DedupSlot::Immediate).await;

@@ -21,7 +21,6 @@ pub use self::{
 };
 use crate::domain::{
     clocks,
-    compile::Exchange,
     register::{
         Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
         Reserved, Settle, Subject,
@@ -91,12 +90,12 @@ pub trait Broker: Send + Sync + 'static {
     /// When the broker is away, or has no such queue.
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError>;
 
-    /// Fails if any of these objects is missing, or an exchange is there with other properties. Objects hidden by
-    /// permissions, or on a node that is down, count as present. A user who may not configure an exchange cannot compare it.
+    /// Fails if any of these objects is missing. Objects hidden by permissions, or on a node that is down, count as
+    /// present.
     ///
     /// # Errors
-    /// When the broker is away, an object is missing, or an exchange differs ([`BrokerError::Differs`]).
-    async fn require(&self, exchanges: &[Exchange], queues: &[String]) -> Result<(), BrokerError>;
+    /// When the broker is away, or an object is missing.
+    async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError>;
 
     /// Returns the broker that the newest connection leads to. Connects if there was no connection yet.
     ///

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::domain::{
-    compile::{self, Exchange},
+    compile,
     delay::{Ladder, Route},
     event::Event,
     names::{self, Names},
@@ -71,7 +71,7 @@ pub(crate) fn needed(
     topology: &Topology,
     handled: impl Fn(&EventType) -> bool,
     consumed: impl Fn(&Word) -> bool,
-) -> Result<(Vec<Exchange>, Vec<String>), Unsafe> {
+) -> Result<(Vec<String>, Vec<String>), Unsafe> {
     // An event that waits as long as the window of another type takes its hatchery.
     let hatcheries = compile::hatcheries(topology).into_iter().collect();
     let mut needed = Topology { hatcheries, ..topology.clone() };
@@ -80,15 +80,8 @@ pub(crate) fn needed(
         needed.sources.values().flat_map(|spec| &spec.rules).map(|rule| &rule.event_type).collect();
     needed.types.retain(|event_type, _| handled(event_type) || made.contains(&event_type));
     let desired = compile::compile(&needed)?;
-    Ok((desired.exchanges, desired.queues.into_iter().map(|queue| queue.name).collect()))
-}
-
-/// The exchanges that programs publish to, and the processor, which every event passes. The scheduler is the first.
-pub(crate) fn published_to(topology: &Topology) -> Vec<Exchange> {
-    let names = Names::new(topology.name.clone());
-    let aside = topology.putting_aside().next().map(|_| names.aside());
-    let all = [names.scheduler(), names.processor(), names.retry(), names.dead_letter()].into_iter().chain(aside);
-    all.map(|name| compile::exchange(names.owner(), &name)).collect()
+    let exchanges = desired.exchanges.into_iter().map(|exchange| exchange.name).collect();
+    Ok((exchanges, desired.queues.into_iter().map(|queue| queue.name).collect()))
 }
 
 #[cfg(test)]
@@ -107,8 +100,7 @@ types:
   plain: { register: off }
 ";
         let topology = crate::file::read(text, "topology.yaml").expect("a valid file");
-        let (exchanges, mut queues) = needed(&topology, |name| name.as_str() == "mail", |_| false).expect("safe");
-        let mut exchanges: Vec<String> = exchanges.into_iter().map(|exchange| exchange.name).collect();
+        let (mut exchanges, mut queues) = needed(&topology, |name| name.as_str() == "mail", |_| false).expect("safe");
         exchanges.sort();
         queues.sort();
         let expected =

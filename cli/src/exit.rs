@@ -107,7 +107,6 @@ impl Exit {
             return Some(match broker {
                 BrokerError::Locked { .. } => (Self::Locked, None),
                 BrokerError::Missing { .. }
-                | BrokerError::Differs { .. }
                 | BrokerError::Nacked { .. }
                 | BrokerError::Unroutable { .. }
                 | BrokerError::TooLarge { .. }

@@ -14,7 +14,6 @@ use crate::{
     operate::Events,
     ports::{Register, RegisterError, ScheduleStates as _},
     publish::{publisher::Publisher, versions::VERSION_WAIT},
-    routes::published_to,
 };
 
 /// The bounds of `version_wait`. No Redis answers reliably below the lower one, and the upper one keeps timers from overflowing.
@@ -252,7 +251,7 @@ impl Builder {
     pub fn events(self) -> Result<Events, ConnectError> {
         let amqp = AmqpUrl::of(self.amqp_url.clone())?;
         let register = self.register(&amqp)?;
-        let broker = RabbitMq::new(amqp.with_tls(self.tls), &self.name).comparing(published_to(&self.topology));
+        let broker = RabbitMq::new(amqp.with_tls(self.tls), &self.name);
         let broker = Arc::new(broker);
         let register = register.on_broker(broker.cluster_name());
         Ok(events(Arc::new(self.topology), broker, register))
@@ -270,8 +269,7 @@ impl Builder {
     /// Redis is connected later, when it is first used; [`Hatchery::require_register`] waits for it.
     ///
     /// # Errors
-    /// If a URL is invalid, the broker cannot be reached, it refuses the connection, or an exchange would lose events
-    /// ([`BrokerError::Differs`](crate::BrokerError::Differs)).
+    /// If a URL is invalid, the broker cannot be reached, or it refuses the connection.
     ///
     /// ```no_run
     /// # async fn example(builder: hatchery::Builder) -> Result<(), Box<dyn std::error::Error>> {
@@ -295,7 +293,7 @@ impl Builder {
         let Self { topology, name, tls, version_wait, quiet, .. } = self;
         let topology = Arc::new(topology);
         let uses_register = topology.types.values().any(|spec| spec.register);
-        let broker = RabbitMq::new(amqp.with_tls(tls), &name).comparing(published_to(&topology));
+        let broker = RabbitMq::new(amqp.with_tls(tls), &name);
         let broker = Arc::new(match quiet {
             Some(quiet) => broker.with_quiet(quiet),
             None => broker,

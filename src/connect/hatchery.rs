@@ -7,11 +7,10 @@ use crate::{
         rabbitmq::{RabbitMq, connection::AmqpUrlError},
         redis::RedisRegister,
     },
-    domain::spec::Topology,
+    domain::{names, spec::Topology},
     operate::Events,
     ports::{Broker, BrokerError, Register, RegisterError},
     publish::publisher::Publisher,
-    routes::published_to,
     work::Worker,
 };
 
@@ -190,8 +189,8 @@ impl Hatchery {
     /// For a program that should fail at its start if the topology is missing. A worker checks the objects that it needs.
     ///
     /// # Errors
-    /// [`BrokerError::Missing`] if the topology was not applied, [`BrokerError::Differs`] if somebody else has declared the
-    /// exchange anew; another error if the broker does not answer. The error converts into a `ConnectError`.
+    /// [`BrokerError::Missing`] if the topology was not applied; another error if the broker does not answer. The error
+    /// converts into a `ConnectError`.
     ///
     /// ```no_run
     /// # async fn example(builder: hatchery::Builder) -> Result<(), hatchery::ConnectError> {
@@ -201,7 +200,7 @@ impl Hatchery {
     /// # }
     /// ```
     pub async fn require_topology(&self) -> Result<(), BrokerError> {
-        self.broker.require(&published_to(&self.topology)[..1], &[]).await
+        self.broker.require(&[names::scheduler(self.topology.name.as_str())], &[]).await
     }
 
     /// Closes the connections to the broker, within two seconds.

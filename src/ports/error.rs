@@ -47,17 +47,6 @@ pub enum BrokerError {
         /// The missing object.
         object: String,
     },
-    /// An exchange has other properties than it should have: somebody has deleted it and declared it anew. The broker may
-    /// confirm messages that it gets, and drop them.
-    #[error(
-        "{object} is not as the topology needs it, and would lose events: {reason}; run `topology apply --migrate`"
-    )]
-    Differs {
-        /// The exchange.
-        object: String,
-        /// The broker's answer, which names the property.
-        reason: String,
-    },
     /// The broker answered a publish with a negative acknowledgement.
     #[error("the broker did not take a message for {exchange}: {reason}")]
     Nacked {

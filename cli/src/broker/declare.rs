@@ -1,23 +1,20 @@
 //! Carries out a plan under a lock: policies over the management API, all other objects over AMQP.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use fail::fail_point;
 use futures_util::{StreamExt, future::try_join_all, stream};
 use hatchery::{
     BrokerError,
     internals::{
-        compile::{Binding, Target},
-        rabbitmq::{
-            codec::{short, table},
-            connection::AmqpUrl,
-        },
+        compile::{Argument, Binding, Target},
+        rabbitmq::{codec::short, connection::AmqpUrl},
     },
 };
 use lapin::{
     Channel, Connection, ExchangeKind,
     options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions},
-    types::{FieldTable, ShortString},
+    types::{AMQPValue, FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -257,4 +254,17 @@ pub(super) async fn create(channel: &Channel, object: &Object) -> Result<lapin::
             }
         }
     })
+}
+
+fn table(arguments: &BTreeMap<String, Argument>) -> Result<FieldTable, BrokerError> {
+    let mut table = FieldTable::default();
+    for (name, value) in arguments {
+        let value = match value {
+            Argument::Text(text) => AMQPValue::LongString(text.as_str().into()),
+            Argument::Number(number) => AMQPValue::LongLongInt(*number),
+            Argument::Flag(flag) => AMQPValue::Boolean(*flag),
+        };
+        table.insert(short(name)?, value);
+    }
+    Ok(table)
 }

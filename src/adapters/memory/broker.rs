@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     domain::{
-        compile::{Desired, Exchange},
+        compile::Desired,
         wire::{Incoming, Message},
     },
     ports::{Broker, BrokerError, BrokerIdentity, Clock, Confirming, Deliveries, Delivery, Look, Order},
@@ -152,10 +152,10 @@ impl Broker for MemoryBroker {
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
-    async fn require(&self, exchanges: &[Exchange], queues: &[String]) -> Result<(), BrokerError> {
+    async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
         let state = self.shared.state();
-        if let Some(missing) = exchanges.iter().find(|exchange| !state.queues.routes().has_exchange(&exchange.name)) {
-            return Err(missing_exchange(&missing.name));
+        if let Some(missing) = exchanges.iter().find(|exchange| !state.queues.routes().has_exchange(exchange)) {
+            return Err(missing_exchange(missing));
         }
         queues.iter().try_for_each(|queue| state.require(queue))
     }

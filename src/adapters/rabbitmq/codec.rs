@@ -1,7 +1,5 @@
 //! Converts between lapin's types and the domain's types, without interpreting any value.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use lapin::{
     BasicProperties,
@@ -10,10 +8,7 @@ use lapin::{
 };
 
 use crate::{
-    domain::{
-        compile::Argument,
-        wire::{Headers, Incoming, Properties, Value},
-    },
+    domain::wire::{Headers, Incoming, Properties, Value},
     ports::BrokerError,
 };
 
@@ -27,23 +22,6 @@ const DELIVERY_MODE: u8 = 2;
 pub fn short(text: &str) -> Result<ShortString, BrokerError> {
     ShortString::try_new(text)
         .map_err(|error| BrokerError::Rejected { what: "a name or property".to_owned(), reason: error.to_string() })
-}
-
-/// Converts the arguments of an exchange or a queue.
-///
-/// # Errors
-/// When a name is longer than AMQP allows.
-pub fn table(arguments: &BTreeMap<String, Argument>) -> Result<FieldTable, BrokerError> {
-    let mut table = FieldTable::default();
-    for (name, value) in arguments {
-        let value = match value {
-            Argument::Text(text) => AMQPValue::LongString(text.as_str().into()),
-            Argument::Number(number) => AMQPValue::LongLongInt(*number),
-            Argument::Flag(flag) => AMQPValue::Boolean(*flag),
-        };
-        table.insert(short(name)?, value);
-    }
-    Ok(table)
 }
 
 /// Takes the message out of a delivery. The body is not copied.

@@ -38,7 +38,7 @@ use self::{
     unreadable::{InOrder, OneByOne},
 };
 use crate::{
-    domain::{compile::Exchange, wire::Message},
+    domain::wire::Message,
     ports::{Broker, BrokerError, BrokerIdentity, Confirming, Deliveries, Delivery, Look, Order},
 };
 
@@ -85,13 +85,6 @@ impl RabbitMq {
         let (suspects, burst) = (Suspects::default(), Burst::default());
         let (quiet, closed) = (consumer::QUIET, CancellationToken::new());
         Self { url, name: name.to_owned(), publisher, consuming, taking, looking, suspects, burst, quiet, closed }
-    }
-
-    /// Compares these exchanges with those on the broker whenever it opens the connection that publishes.
-    #[must_use]
-    pub fn comparing(mut self, exchanges: Vec<Exchange>) -> Self {
-        self.publisher.compared = exchanges;
-        self
     }
 
     /// For tests: a consumer consumes anew after `quiet` without a delivery, instead of 30 s.
@@ -225,7 +218,7 @@ impl Broker for RabbitMq {
         Ok(self.url.identity().unwrap_or_default())
     }
 
-    async fn require(&self, exchanges: &[Exchange], queues: &[String]) -> Result<(), BrokerError> {
+    async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
         self.look_for(exchanges, queues).await
     }
 }

@@ -34,12 +34,11 @@ use super::{
     closing, codec,
     connection::{AmqpUrl, Link},
     meters::{ConfirmMeters, Reconnects},
-    objects,
     returns::Returns,
     silence::{self, Confirms},
 };
 use crate::{
-    domain::{compile::Exchange, wire::Message},
+    domain::wire::Message,
     ports::{BrokerError, Confirming},
 };
 
@@ -58,16 +57,13 @@ pub(super) struct ConfirmChannel {
     closing: CancellationToken,
     confirms: ConfirmMeters,
     reconnects: Reconnects,
-    /// The exchanges that a new connection compares first.
-    pub(super) compared: Vec<Exchange>,
 }
 
 impl ConfirmChannel {
     /// Returns a publisher that connects when it is first used.
     pub(super) fn new(url: AmqpUrl, name: String) -> Self {
         let (open, closing) = (tokio::sync::Mutex::new(None), CancellationToken::new());
-        let (confirms, reconnects) = (ConfirmMeters::new(), Reconnects::new("publishing"));
-        Self { url, name, open, closing, confirms, reconnects, compared: Vec::new() }
+        Self { url, name, open, closing, confirms: ConfirmMeters::new(), reconnects: Reconnects::new("publishing") }
     }
 
     pub(super) async fn connect(&self) -> Result<(), BrokerError> {
@@ -175,10 +171,6 @@ impl ConfirmChannel {
         drop(before);
         let returns = Arc::<Returns>::default();
         let (link, channel) = self.url.link(&self.name, Some(&returns)).await?;
-        if let Err(error) = objects::compare(&link, &self.compared).await {
-            closing::close(&link.connection).await;
-            return Err(error);
-        }
         self.reconnects.opened();
         Open::new(Arc::new(Connection::new(link, returns)), channel).await
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hatchery::{
     BrokerError,
     internals::{
-        compile::{compile, exchange},
+        compile::compile,
         memory::MemoryBroker,
         ports::{Broker, Clock, Deliveries, Delivery, Order},
         rabbitmq::{RabbitMq, connection::AmqpUrl},
@@ -199,7 +199,6 @@ async fn the_x_death_header_names_each_death_of_a_message(#[case] which: Which) 
 async fn an_error_names_the_missing_exchange_or_queue(#[case] which: Which) {
     let (broker, _kept) = broker(which).await;
     let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let exchanges = |list: &[&str]| list.iter().map(|name| exchange("t", name)).collect::<Vec<_>>();
     let message = Message {
         exchange: "t.nowhere".to_owned(),
         routing_key: "mail.now".to_owned(),
@@ -211,14 +210,14 @@ async fn an_error_names_the_missing_exchange_or_queue(#[case] which: Which) {
         broker.consume("t.processor.none", 1, Order::Any, None, None).await.map(drop),
         broker.take("t.processor.none").await.map(drop),
         broker.ready("t.processor.none").await.map(drop),
-        broker.require(&exchanges(&["t.scheduler", "t.nowhere"]), &[]).await,
+        broker.require(&names(&["t.scheduler", "t.nowhere"]), &[]).await,
         broker.require(&[], &names(&["t.processor.mail", "t.processor.none"])).await,
     ];
     let (exchange, queue) = ("the exchange t.nowhere", "the queue t.processor.none");
     for (told, name) in told.into_iter().zip([exchange, queue, queue, queue, exchange, queue]) {
         assert!(matches!(&told, Err(BrokerError::Missing { object }) if object == name), "{told:?} is not {name}");
     }
-    broker.require(&exchanges(&["t.scheduler"]), &names(&["t.processor.mail"])).await.unwrap();
+    broker.require(&names(&["t.scheduler"]), &names(&["t.processor.mail"])).await.unwrap();
 }
 
 /// RabbitMQ confirms such a message, and returns it before.

@@ -229,7 +229,9 @@ mod tests {
     #[test]
     fn a_return_that_is_no_longer_remembered_counts_for_every_message_before() {
         let returns = Returns::default();
-        (0..=MOST).for_each(|number| returns.note("t.scheduler", &number.to_string()));
+        for number in 0..=MOST {
+            returns.note("t.scheduler", &number.to_string());
+        }
         let before = returns.count();
         assert!(returns.has_since(0, "t.scheduler", "another") && !returns.has_since(before, "t.scheduler", "another"));
         returns.note("t.scheduler", "0");

@@ -43,9 +43,13 @@ struct Busy(Arc<AtomicBool>);
 impl Busy {
     fn start() -> Self {
         let busy = Arc::new(AtomicBool::new(true));
-        for _ in 0..2 * thread::available_parallelism().map_or(2, usize::from) {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             let busy = Arc::clone(&busy);
-            thread::spawn(move || while busy.load(Ordering::Relaxed) {});
+            thread::spawn(move || {
+                while busy.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         Self(busy)
     }

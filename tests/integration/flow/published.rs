@@ -72,7 +72,7 @@ async fn events_reach_their_queue_in_the_order_of_publishing(#[case] by: By) {
     let events: usize = std::env::var("HATCHERY_ORDER").map_or(20_000, |events| events.parse().unwrap());
     let declared = Declared::new(FILE).await;
     let broker = RabbitMq::new(AmqpUrl::new(&declared.host.amqp()).unwrap(), "order");
-    let mut deliveries = broker.consume(&declared.processing("line"), 1_000, Order::Kept, None).await.unwrap();
+    let mut deliveries = broker.consume(&declared.processing("line"), 1_000, Order::Kept, None, None).await.unwrap();
     let taking = async {
         let (mut highest, mut overtaken) = (None, Vec::new());
         for _ in 0..events {

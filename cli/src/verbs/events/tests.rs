@@ -155,6 +155,7 @@ fn seen(given: &[(&str, Given)]) -> QueueCounts {
             messages_ready: Some(ready),
             messages_unacknowledged: Some(held),
             messages_dlx: Some(expired),
+            messages_delayed: None,
             consumers: None,
         },
         None => Counts { messages_ready: Some(0), ..Counts::default() },

@@ -60,6 +60,7 @@ impl World {
                 messages_ready: Some(0),
                 messages_unacknowledged: Some(0),
                 messages_dlx: Some(0),
+                messages_delayed: Some(0),
                 consumers: Some(0),
             },
             messages_details: Some(Rate { rate: 0.0 }),

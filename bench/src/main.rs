@@ -77,7 +77,7 @@ async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
     }
     if !cases.is_empty() {
         report::print(&cases, console);
-        latency::print(&cases, console);
+        report::print_latencies(&cases, console);
     }
     if !peers.is_empty() {
         peers::print(&peers, console);

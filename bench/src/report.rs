@@ -1,4 +1,4 @@
-//! The table, which fits 80 columns, and the list of the cases.
+//! The tables, which fit 80 columns, and the list of the cases.
 
 use hatchery_soak::{
     console::Console,
@@ -7,8 +7,10 @@ use hatchery_soak::{
 
 use crate::{
     cases::Case,
+    latency::Latency,
     meter::{Cpu, Figure},
     rounds::Results,
+    statistics::median,
     surroundings::{About, load_average},
 };
 
@@ -42,6 +44,39 @@ pub(crate) fn print(all: &[Results], console: &Console) {
         for (ours, bare) in ours.figures.iter().zip(&bare.figures) {
             console.note(&format!("{case}, {}: ours {}; bare {}", ours.what, shown(ours), shown(bare)));
         }
+    }
+}
+
+/// Prints the latencies of the cases that have some: the medians of the rounds, and of their ratios.
+pub(crate) fn print_latencies(all: &[Results], console: &Console) {
+    let head = ["latency, ms", "p50", "p99", "p99.9", "bare", "p99", "p99.9", "ratio", "p99"];
+    let mut table = Table::new(&head).narrow();
+    let (mut sides, mut is_empty) = (Vec::new(), true);
+    for results in all {
+        for n in 0.. {
+            sides.clear();
+            sides.extend(results.rounds.iter().filter_map(|round| round.latencies(n)));
+            let Some((first, _)) = sides.first() else { break };
+            let middle = |of: fn(&(&Latency, &Latency)) -> f64| format!("{:.2}", median(sides.iter().map(of)));
+            table.tell(&[
+                &format!("{} {}", results.case.trim_start_matches("latency-"), first.step),
+                &middle(|(ours, _)| ours.p50),
+                &middle(|(ours, _)| ours.p99),
+                &middle(|(ours, _)| ours.p999),
+                &middle(|(_, bare)| bare.p50),
+                &middle(|(_, bare)| bare.p99),
+                &middle(|(_, bare)| bare.p999),
+                &middle(|(ours, bare)| ours.p50 / bare.p50),
+                &middle(|(ours, bare)| ours.p99 / bare.p99),
+            ]);
+            is_empty = false;
+        }
+    }
+    if !is_empty {
+        console.say(&table.render());
+        console.note("confirm, start: since the event was to be published; late: since it was due");
+        console.note("ack: from the handler's end until the acknowledgement is written");
+        console.note("ratio: ours to bare, p50 and p99");
     }
 }
 

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     domain::{
+        clocks,
         delay::Route,
         event::{self, Event},
         register::{CopyVersion, DedupSlot, Record, Reserve, Terms},
@@ -303,7 +304,8 @@ impl Publisher {
 impl Shared {
     fn draft(&self, new: NewEvent) -> Result<Draft, PublishError> {
         let (event_type, spec) = self.spec(&new.event_type)?;
-        let (now, shared) = (self.clock.now(), self.clock.shared());
+        let now = self.clock.now();
+        let shared = clocks::shared(now, self.clock.ahead());
         let (nbf, mut delay) = new.date(now, shared);
         let mut event = new.into_event(event_type.clone(), nbf, shared)?;
         if let Some(schedule) = forged(&event, &self.topology.schedules) {

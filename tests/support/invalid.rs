@@ -23,8 +23,8 @@ pub(crate) struct Case {
 }
 
 pub(crate) fn pages() -> Vec<Page> {
-    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("tests/invalid"));
-    let folder = folders.filter_map(|folder| fs::read_dir(folder).ok()).next().expect("the folder is there");
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("tests/invalid"));
+    let folder = folders.find_map(|folder| fs::read_dir(folder).ok()).expect("the folder is there");
     let mut paths: Vec<PathBuf> = folder.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
     paths.into_iter().map(Page::read).collect()

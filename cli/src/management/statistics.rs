@@ -64,12 +64,12 @@ struct Details {
 
 #[derive(Default, Deserialize)]
 struct History {
-    #[serde(default, deserialize_with = "object")]
-    ack_details: Option<Samples>,
-    #[serde(default, deserialize_with = "object")]
-    deliver_get_details: Option<Samples>,
-    #[serde(default, deserialize_with = "object")]
-    redeliver_details: Option<Samples>,
+    #[serde(default, rename = "ack_details", deserialize_with = "object")]
+    acknowledged: Option<Samples>,
+    #[serde(default, rename = "deliver_get_details", deserialize_with = "object")]
+    delivered: Option<Samples>,
+    #[serde(default, rename = "redeliver_details", deserialize_with = "object")]
+    redelivered: Option<Samples>,
 }
 
 #[derive(Deserialize)]
@@ -192,7 +192,7 @@ impl ManagementApi {
     pub async fn is_redelivered(&self, queue: &str) -> bool {
         let columns = "message_stats.redeliver_details.samples";
         let query = [("columns", columns), ("msg_rates_age", "60"), ("msg_rates_incr", "5")];
-        let Ok(LiveQueue { message_stats: Some(History { redeliver_details: Some(Samples { samples }), .. }) }) =
+        let Ok(LiveQueue { message_stats: Some(History { redelivered: Some(Samples { samples }), .. }) }) =
             self.client.get_with(&["queues", &self.vhost, queue], &query).await
         else {
             return false;
@@ -222,8 +222,8 @@ fn holder(live: LiveChannel) -> Option<(String, Channel)> {
     let held = live.messages_unacknowledged.filter(|held| *held > 0)?;
     let connection = live.connection_details?.name?;
     let samples = |samples: Option<Samples>| samples.map(|Samples { samples }| samples);
-    let History { ack_details, deliver_get_details, .. } = live.message_stats.unwrap_or_default();
-    let (acknowledged, delivered) = (samples(ack_details), samples(deliver_get_details));
+    let History { acknowledged, delivered, .. } = live.message_stats.unwrap_or_default();
+    let (acknowledged, delivered) = (samples(acknowledged), samples(delivered));
     Some((live.name, Channel { connection, held, acknowledged, delivered, ..Channel::default() }))
 }
 

@@ -52,16 +52,23 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// How long closed channels may take to return their messages. It takes milliseconds.
 const RETURN_LIMIT: Duration = Duration::from_secs(10);
 
+/// How the consumer of a look has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It was cancelled, by this look or because the queue was deleted.
+    Cancelled,
+    /// A message or the broker has ended its channel or connection.
+    Failed,
+}
+
 pub(super) struct QueueLook {
     link: Arc<Link>,
     channel: Channel,
     consumer: Consumer,
     /// Whether the consumer is cancelled, because it is full.
     cancelled: bool,
-    /// Whether the end of the consumer was read. It can be read only once.
-    ended: bool,
-    /// Whether the consumer has ended with an error.
-    failed: bool,
+    /// The end of the consumer, once it was read. It can be read only once.
+    end: Option<End>,
     answers: Answers,
     burst: Burst,
     queue: String,
@@ -104,8 +111,7 @@ impl QueueLook {
             channel,
             consumer,
             cancelled: false,
-            ended: false,
-            failed: false,
+            end: None,
             queue: queue.to_owned(),
             prefetch: FIRST_PREFETCH,
             number: 0,
@@ -148,7 +154,7 @@ impl QueueLook {
         self.number += 1;
         self.consumer = consume(&self.link, &self.channel, &self.queue, self.prefetch, self.number).await?;
         (self.delivered, self.kept) = (0, Kept::default());
-        (self.cancelled, self.ended) = (false, false);
+        (self.cancelled, self.end) = (false, None);
         Ok(())
     }
 
@@ -178,12 +184,14 @@ impl QueueLook {
     /// Takes a delivery, or notes the end of the consumer.
     fn receive(&mut self, received: Option<lapin::Result<lapin::message::Delivery>>) -> Result<(), BrokerError> {
         let Some(received) = received else {
-            self.ended = true;
+            self.end = Some(End::Cancelled);
             // Otherwise the broker has cancelled it, because the queue was deleted.
             let missing = || BrokerError::Missing { object: format!("the queue {}", self.queue) };
             return self.cancelled.then_some(()).ok_or_else(missing);
         };
-        self.failed |= received.is_err();
+        if received.is_err() {
+            self.end = Some(End::Failed);
+        }
         let mut received = self.answered(received)?;
         self.read += 1;
         self.passed_returned |= !received.redelivered;
@@ -247,9 +255,9 @@ impl Look for QueueLook {
 
     async fn next(&mut self, most: usize) -> Result<Vec<Delivery>, BrokerError> {
         let mut lulls = Lulls::default();
-        while self.ahead.is_empty() && self.read < self.ready && most > 0 && !self.failed {
+        while self.ahead.is_empty() && self.read < self.ready && most > 0 && self.end != Some(End::Failed) {
             self.cancel_if_full().await?;
-            if self.ended {
+            if self.end.is_some() {
                 self.consume_more().await?;
             }
             match timeout(LULL, self.consumer.next()).await {
@@ -260,8 +268,7 @@ impl Look for QueueLook {
         }
         while self.ahead.len() < most
             && self.read < self.ready
-            && !self.ended
-            && !self.failed
+            && self.end.is_none()
             && let Some(received) = self.consumer.next().now_or_never()
         {
             self.receive(received)?;

@@ -111,6 +111,7 @@ impl AmqpUrl {
 
     /// Returns the URLs at which the management API may be: each node's host and user, with port 15672. With TLS also
     /// port 15671, which is the usual one then.
+    #[must_use]
     pub fn management(&self) -> Vec<SecretUrl> {
         self.nodes().iter().flat_map(|node| node.management()).collect()
     }

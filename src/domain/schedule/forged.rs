@@ -15,20 +15,16 @@ use crate::domain::{event::Event, words::Word};
 /// than the event, only the id can be judged.
 #[must_use]
 pub fn forged<'a>(event: &'a Event, schedules: &'a BTreeMap<Word, Definition>) -> Option<&'a Word> {
-    match event.schedule.as_deref().filter(|link| !link.is_extra) {
-        Some(link) => {
-            let definition = schedules.get(&link.schedule).filter(|definition| definition.digest() == link.digest);
-            let is_its_own =
-                link.id() == event.id && definition.is_none_or(|definition| publishes(definition, event, link));
-            (!is_its_own).then_some(&link.schedule)
-        }
-        None => {
-            let (name, Named::Instant(_) | Named::Number(_)) = Named::read(&event.id)? else { return None };
-            // The register tells the ids of two types apart.
-            let (name, definition) = schedules.get_key_value(name)?;
-            (definition.event_type == event.event_type).then_some(name)
-        }
+    if let Some(link) = event.schedule.as_deref().filter(|link| !link.is_extra) {
+        let definition = schedules.get(&link.schedule).filter(|definition| definition.digest() == link.digest);
+        let is_its_own =
+            link.id() == event.id && definition.is_none_or(|definition| publishes(definition, event, link));
+        return (!is_its_own).then_some(&link.schedule);
     }
+    let (name, Named::Instant(_) | Named::Number(_)) = Named::read(&event.id)? else { return None };
+    // The register tells the ids of two types apart.
+    let (name, definition) = schedules.get_key_value(name)?;
+    (definition.event_type == event.event_type).then_some(name)
 }
 
 /// Tells whether an event with this link has what the definition says.

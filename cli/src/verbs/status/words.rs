@@ -37,30 +37,7 @@ impl Finding {
                     alarms.iter().map(|alarm| format!("{} alarm on {}", alarm.resource, alarm.node)).collect();
                 format!("RabbitMQ blocks all publishers: {}", alarms.join(", "))
             }
-            Self::Shadowed { shadowing: Shadowing { policy, operator, keys, unknown, queues }, cure, .. } => {
-                let kind = if *operator { "operator policy" } else { "policy" };
-                if *unknown {
-                    let keys = keys.join(", ");
-                    return format!(
-                        "{kind} {policy} wins on {}, and may do harm: nothing is known of {keys}",
-                        first(queues)
-                    );
-                }
-                let (keys, harm) = if keys.is_empty() {
-                    (String::new(), "the topology's own policy does not apply")
-                } else {
-                    (format!(" ({})", keys.join(", ")), "events may be lost or stuck")
-                };
-                let until = match cure {
-                    Cure::Clear => "",
-                    Cure::Raise(_) => "; raise its limit, and clear it once nothing is wedged",
-                    Cure::Wait => {
-                        "; its limit is raised, so clear it once nothing is wedged, at the latest ten minutes after it was \
-                         raised"
-                    }
-                };
-                format!("{kind} {policy}{keys} shadows {}: {harm}{until}", first(queues))
-            }
+            Self::Shadowed { shadowing, cure, .. } => shadowed(shadowing, cure),
             Self::NotApplied { exchange } => {
                 format!("the topology was never applied here: there is no exchange {exchange}")
             }
@@ -251,6 +228,27 @@ fn dead_letters(queues: &[Letters]) -> String {
     let all = queues.iter().map(|letters| letters.messages).sum();
     let shown: Vec<String> = queues.iter().take(SHOWN).map(Letters::words).collect();
     format!("{}: {}", count(all, "dead letter"), and_more(&shown, queues.len()))
+}
+
+/// Says on which queues a stranger's policy wins, and what that does.
+fn shadowed(Shadowing { policy, operator, keys, unknown, queues }: &Shadowing, cure: &Cure) -> String {
+    let (kind, queues) = (if *operator { "operator policy" } else { "policy" }, first(queues));
+    if *unknown {
+        return format!("{kind} {policy} wins on {queues}, and may do harm: nothing is known of {}", keys.join(", "));
+    }
+    let (keys, harm) = if keys.is_empty() {
+        (String::new(), "the topology's own policy does not apply")
+    } else {
+        (format!(" ({})", keys.join(", ")), "events may be lost or stuck")
+    };
+    let until = match cure {
+        Cure::Clear => "",
+        Cure::Raise(_) => "; raise its limit, and clear it once nothing is wedged",
+        Cure::Wait => {
+            "; its limit is raised, so clear it once nothing is wedged, at the latest ten minutes after it was raised"
+        }
+    };
+    format!("{kind} {policy}{keys} shadows {queues}: {harm}{until}")
 }
 
 /// Returns the first schedule, and the number of the others.

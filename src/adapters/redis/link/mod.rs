@@ -183,10 +183,11 @@ impl Link {
         if let Some((by, here)) = failure.taken() {
             return RegisterError::InUse { url, by, here };
         }
-        let (trouble, mut reason) = failure.explain(limit);
-        if let Some(why) = unread {
-            reason += &format!("; the file of the URL cannot be used: {why}");
-        }
+        let (trouble, reason) = failure.explain(limit);
+        let reason = match unread {
+            Some(why) => format!("{reason}; the file of the URL cannot be used: {why}"),
+            None => reason,
+        };
         match trouble {
             Some(trouble) => RegisterError::Unreachable { url, trouble, reason },
             None if failure.is_unreadable() => RegisterError::Unreadable { url, reason },

@@ -20,6 +20,7 @@ use crate::{
 };
 
 /// Returns one finding of each kind.
+#[expect(clippy::too_many_lines, reason = "one value for each kind")]
 pub(super) fn one_of_each() -> Vec<Finding> {
     let queue = |queue: &str, messages| Queue { queue: queue.to_owned(), messages };
     let letters =

@@ -44,6 +44,8 @@ impl<T: Send + 'static> Line<T> {
             let (reply, begun) = oneshot::channel();
             let is_first = waiting.is_none();
             waiting.get_or_insert_default().push_back((beginning, reply));
+            // A runtime that has ended drops the task at once, and the task then empties the line.
+            drop(waiting);
             if is_first {
                 self.runtime.spawn(Task { line: Arc::clone(self), has_ended: false }.run());
             }
@@ -94,5 +96,25 @@ impl<T: Send + 'static> Drop for Task<T> {
     fn drop(&mut self) {
         let left = if self.has_ended { None } else { self.line.lock().take() };
         drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn a_publish_ends_that_waits_in_the_line_of_a_runtime_that_has_ended() {
+        let ended = Builder::new_multi_thread().build().expect("a runtime");
+        let line = Arc::new(Line::<()>::new(ended.handle().clone()));
+        ended.shutdown_background();
+        let runtime = Builder::new_current_thread().build().expect("a runtime");
+        for _ in 0..2 {
+            assert_eq!(runtime.block_on(line.begin(Box::pin(pending()))), None);
+        }
     }
 }

@@ -74,7 +74,8 @@ impl Lane {
     }
 
     async fn prepare(&self, event: &Event, decision: Decision) -> Result<FollowUp, Disposition> {
-        let now = self.common.clock.now();
+        // The date says when the broker sends the copy on, whatever this machine's clock shows.
+        let now = self.common.clock.shared();
         Ok(match decision {
             Decision::Finish => (None, End::Finished, |_| {}),
             Decision::Drop { .. } => (None, End::Finished, Counters::dropped),
@@ -85,8 +86,7 @@ impl Lane {
                 (Some((copy, To::Retry(ttl))), end, Counters::retried)
             }
             Decision::RetryAfter { after, failed } => {
-                // The date says when the broker sends the copy on, whatever this machine's clock shows.
-                let due = time::ceil_millis(time::later(self.common.clock.shared(), after));
+                let due = time::ceil_millis(time::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
                 let end = copied(&copy, due, Stage::Retry);

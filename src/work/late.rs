@@ -8,8 +8,10 @@
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
+use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{domain::event::Event, ports::Receipt};
@@ -17,7 +19,11 @@ use crate::{domain::event::Event, ports::Receipt};
 /// The most runs that are remembered. A redelivery mostly comes within seconds of the run's end.
 const MOST: usize = 1_000;
 
-/// What names a copy of an event. It has the payload too: an id may be published again.
+/// How long a run is remembered. Another worker may have had its redelivery.
+const REMEMBERED: Duration = Duration::from_mins(10);
+
+/// What names a copy of an event. It has its payload and the time of its publishing too: an id may be published again. So an
+/// event without that time is never recognised.
 type Key = u128;
 
 /// The runs of a worker's types without the register.
@@ -28,8 +34,9 @@ pub(super) struct LateRuns(Mutex<State>);
 struct State {
     /// The events that run or are about to, each with its redelivery, if there is one.
     held: HashMap<Key, Option<Box<dyn Receipt>>>,
-    /// The runs that were settled, and whose acknowledgement came too late, the oldest first.
-    settled: VecDeque<Key>,
+    /// The runs that were settled, and whose acknowledgement came too late, with the time until which they are remembered, the
+    /// oldest first.
+    settled: VecDeque<(Instant, Key)>,
 }
 
 /// Returns what names this copy of an event.
@@ -40,22 +47,27 @@ pub(super) fn key(event: &Event) -> Key {
         hash.update(&[0]);
     }
     hash.update(&event.stamp.generation.to_le_bytes());
+    hash.update(&event.created_at.as_nanosecond().to_le_bytes());
     hash.update(&event.payload);
     hash.digest128()
 }
 
 impl LateRuns {
-    /// Takes a redelivery of an event that this worker runs or has run. Returns its receipt if the event is to run.
-    pub(super) fn take(&self, key: Key, receipt: Box<dyn Receipt>) -> Option<Box<dyn Receipt>> {
+    /// Takes a redelivery of an event that this worker has run, or runs if `merges`. Returns its receipt if the event is to run.
+    pub(super) fn take(&self, key: Key, receipt: Box<dyn Receipt>, merges: bool) -> Option<Box<dyn Receipt>> {
         let mut state = self.state();
-        if let Some(at) = state.settled.iter().position(|settled| *settled == key) {
+        let now = Instant::now();
+        state.settled.retain(|(until, _)| *until > now);
+        if let Some(at) = state.settled.iter().position(|(_, settled)| *settled == key) {
             state.settled.remove(at);
             drop(receipt.acknowledge());
             return None;
         }
-        let Some(redelivery) = state.held.get_mut(&key) else { return Some(receipt) };
-        // An earlier redelivery was taken back too.
-        *redelivery = Some(receipt);
+        let Some(redelivery) = state.held.get_mut(&key).filter(|_| merges) else { return Some(receipt) };
+        // An earlier redelivery was taken back too, or is that of the same event published twice.
+        if let Some(former) = redelivery.replace(receipt) {
+            drop(former.requeue());
+        }
         None
     }
 
@@ -92,7 +104,7 @@ impl HeldRun {
             if state.settled.len() == MOST {
                 state.settled.pop_front();
             }
-            state.settled.push_back(self.key);
+            state.settled.push_back((Instant::now() + REMEMBERED, self.key));
         }
         redelivery
     }
@@ -159,40 +171,55 @@ mod tests {
         let (runs, redelivery) = (Arc::new(LateRuns::default()), Noted::default());
         let run = runs.hold(1).expect("the first run");
         assert!(runs.hold(1).is_none());
-        assert!(runs.take(1, redelivery.receipt()).is_none());
-        assert!(runs.take(2, Noted::default().receipt()).is_some(), "another event");
+        assert!(runs.take(1, redelivery.receipt(), true).is_none());
+        assert!(runs.take(2, Noted::default().receipt(), true).is_some(), "another event");
         drop(run.settled_late().expect("the redelivery").acknowledge());
         assert_eq!(redelivery.answers(), ["acknowledge"]);
-        assert!(runs.take(1, redelivery.receipt()).is_some(), "it would be a second redelivery");
+        assert!(runs.take(1, redelivery.receipt(), true).is_some(), "it would be a second redelivery");
     }
 
     #[test]
     fn a_redelivery_after_the_run_is_acknowledged_once() {
         let (runs, redelivery) = (Arc::new(LateRuns::default()), Noted::default());
         assert!(runs.hold(1).expect("the first run").settled_late().is_none());
-        assert!(runs.take(1, redelivery.receipt()).is_none());
+        assert!(runs.take(1, redelivery.receipt(), true).is_none());
         assert_eq!(redelivery.answers(), ["acknowledge"]);
-        assert!(runs.take(1, redelivery.receipt()).is_some());
+        assert!(runs.take(1, redelivery.receipt(), true).is_some());
     }
 
     #[test]
     fn a_redelivery_that_was_taken_back_too_leaves_the_run_remembered() {
         let (runs, redelivery) = (Arc::new(LateRuns::default()), Noted::default());
         let run = runs.hold(1).expect("the first run");
-        assert!(runs.take(1, redelivery.receipt()).is_none());
+        assert!(runs.take(1, redelivery.receipt(), true).is_none());
         redelivery.is_lost.store(true, Ordering::Relaxed);
         assert!(run.settled_late().is_none());
-        assert!(runs.take(1, Noted::default().receipt()).is_none());
+        assert!(runs.take(1, Noted::default().receipt(), true).is_none());
     }
 
     #[test]
     fn a_redelivery_of_a_run_that_is_given_up_goes_back() {
         let (runs, redelivery) = (Arc::new(LateRuns::default()), Noted::default());
         let run = runs.hold(1).expect("the first run");
-        assert!(runs.take(1, redelivery.receipt()).is_none());
+        assert!(runs.take(1, redelivery.receipt(), true).is_none());
         drop(run);
         assert_eq!(redelivery.answers(), ["requeue"]);
-        assert!(runs.take(1, redelivery.receipt()).is_some());
+        assert!(runs.take(1, redelivery.receipt(), true).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_is_forgotten_after_some_minutes() {
+        let runs = Arc::new(LateRuns::default());
+        assert!(runs.hold(1).expect("the first run").settled_late().is_none());
+        tokio::time::advance(REMEMBERED).await;
+        assert!(runs.take(1, Noted::default().receipt(), true).is_some());
+    }
+
+    #[test]
+    fn the_redelivery_of_a_type_that_keeps_its_order_is_not_merged() {
+        let runs = Arc::new(LateRuns::default());
+        let _run = runs.hold(1).expect("the first run");
+        assert!(runs.take(1, Noted::default().receipt(), false).is_some());
     }
 
     #[test]
@@ -201,7 +228,7 @@ mod tests {
         for key in 0..=MOST as u128 {
             assert!(runs.hold(key).expect("it does not run yet").settled_late().is_none());
         }
-        assert!(runs.take(0, Noted::default().receipt()).is_some());
-        assert!(runs.take(1, Noted::default().receipt()).is_none());
+        assert!(runs.take(0, Noted::default().receipt(), true).is_some());
+        assert!(runs.take(1, Noted::default().receipt(), true).is_none());
     }
 }

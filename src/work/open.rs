@@ -82,7 +82,8 @@ impl Lane {
         };
         let (runs, key) = (&self.common.late, (!self.spec.register && has_id).then(|| late::key(&event)));
         let receipt = match key.filter(|_| redelivered) {
-            Some(key) => runs.take(key, receipt)?,
+            // What comes behind the oldest event of a type that keeps its order must not overtake others on its way back.
+            Some(key) => runs.take(key, receipt, !self.spec.keeps_order())?,
             None => receipt,
         };
         let run = key.and_then(|key| runs.hold(key));

@@ -60,7 +60,9 @@ impl Declarer {
             } else {
                 match self.call(&channel, step).await {
                     // The object is gone already, and the refusal has closed the channel.
-                    Err(BrokerError::Missing { .. }) => channel = self.channel().await?,
+                    Err(BrokerError::Missing { .. }) if !matches!(step, Step::Replace { .. }) => {
+                        channel = self.channel().await?;
+                    }
                     answer => answer?,
                 }
             }

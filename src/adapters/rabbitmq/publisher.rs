@@ -288,7 +288,9 @@ impl Drop for Sending {
 /// When the broker has refused the message.
 pub fn confirmed(confirmation: &Confirmation, exchange: &str) -> Result<(), BrokerError> {
     let reason = match confirmation {
-        Confirmation::Ack(_) => return Ok(()),
+        Confirmation::Ack(None) => return Ok(()),
+        // `returns.rs` takes the returned messages out. lapin gives one that passes to any message.
+        Confirmation::Ack(Some(_)) => "the broker has returned a message",
         Confirmation::Nack(_) => "negative acknowledgement",
         // Impossible on a channel in confirm mode. Counting the message as published could lose an event silently.
         Confirmation::NotRequested => "the channel gives no confirms",

@@ -37,8 +37,6 @@ use crate::support::{
 /// closes the channel several times meanwhile. From 4.3 on the consumer asks for the time that it needs.
 #[rstest]
 #[case::registered("mail: { crash-limit: 3 }")]
-#[case::registered_in_order("mail: { on-failure: block }")]
-#[case::unregistered("mail: { register: off, crash-limit: 3 }")]
 #[case::unregistered_one_by_one("mail: { register: off, crash-limit: 3, concurrency: 1, prefetch: 1 }")]
 #[case::unregistered_in_order("mail: { register: off, on-failure: block }")]
 #[tokio::test]
@@ -70,7 +68,7 @@ async fn a_suspect_that_outlives_its_channel_runs_once() {
     let declared = Declared::on(broker.host(), types, redis::url()).await;
     let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);
     broker.wait_for_acknowledgements("1000").await;
-    let properties = BasicProperties::default().with_message_id("suspect".into());
+    let properties = BasicProperties::default().with_message_id("suspect".into()).with_timestamp(1_780_000_000);
     amqp.publish("t.aside", "mail.aside", properties, b"slow").await;
     let logs = Logs::capture();
     let (worker, ended) = slow_worker(&hatchery);

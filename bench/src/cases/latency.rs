@@ -30,7 +30,7 @@ pub(super) const SECONDS: u32 = 10;
 /// The delays of delayed events are one to eight of these, the steps of the ladder. So each is due when the ladder releases it.
 const STEP: Duration = Duration::from_millis(250);
 
-/// What is published.
+/// The events that are published.
 #[derive(Clone, Copy)]
 pub(super) struct Stream {
     pub(super) of: Type,

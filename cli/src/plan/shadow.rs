@@ -82,7 +82,7 @@ const NOT_QUORUM: [&str; 7] = [
     "ha-promote-on-failure",
 ];
 
-/// What a policy key does to a queue.
+/// The effect of a policy key on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     Nothing,
@@ -182,7 +182,7 @@ pub fn shadowing(desired: &Desired, observed: &Observed) -> Vec<Shadowing> {
                 Shadowing { policy: policy.name.clone(), operator, keys, unknown, queues: Vec::new() }
             };
             let shadowing = found.entry((&policy.name, operator)).or_insert_with(fresh);
-            // What does harm to one queue counts, whatever it does to another.
+            // Harm to one queue counts, whatever the key does to another.
             if shadowing.unknown && !unknown {
                 *shadowing = fresh();
             }
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(Pattern::of(&policy).matches("billing.hatchery.5m", "quorum"), expected);
     }
 
-    /// What a policy does to a queue that it matches. `Apart`: RabbitMQ does not apply it to queues of this kind.
+    /// The effect of a policy on a queue that it matches. `Apart`: RabbitMQ does not apply it to queues of this kind.
     #[derive(Debug, PartialEq, Eq)]
     enum Does {
         Nothing,

@@ -40,7 +40,7 @@ pub struct WrongObject {
     /// The object.
     #[serde(flatten)]
     pub address: Address,
-    /// What it should have. Empty for a binding, which is missing.
+    /// The properties that it should have otherwise. Empty for a binding, which is missing.
     pub differences: Vec<Difference>,
 }
 

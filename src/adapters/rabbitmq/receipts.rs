@@ -78,7 +78,7 @@ pub(super) struct Answers {
 /// The end of the channel's consumer, if the broker has ended it.
 struct End {
     link: Arc<Link>,
-    /// What the broker says.
+    /// The broker's own words.
     words: OnceLock<String>,
 }
 

@@ -37,6 +37,8 @@ use crate::support::{
 /// closes the channel several times meanwhile. From 4.3 on the consumer asks for the time that it needs.
 #[rstest]
 #[case::registered("mail: { crash-limit: 3 }")]
+#[case::registered_in_order("mail: { on-failure: block }")]
+#[case::unregistered("mail: { register: off, crash-limit: 3 }")]
 #[case::unregistered_one_by_one("mail: { register: off, crash-limit: 3, concurrency: 1, prefetch: 1 }")]
 #[case::unregistered_in_order("mail: { register: off, on-failure: block }")]
 #[tokio::test]

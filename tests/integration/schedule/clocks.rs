@@ -99,8 +99,11 @@ fn named(status: &Value) -> Option<i64> {
 
 #[rstest]
 #[case::a_minute_ahead("+1m")]
+#[case::a_minute_behind("-1m")]
+#[case::a_day_ahead("+1d")]
 #[case::a_day_behind("-1d")]
 #[case::a_month_ahead("+30d")]
+#[case::a_month_behind("-30d")]
 #[case::in_2099("@2099-01-01 00:00:00")]
 #[tokio::test]
 #[ignore = "waits for many instants; scripts/test --all runs it"]

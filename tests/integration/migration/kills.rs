@@ -1,6 +1,9 @@
 //! Runs an apply that is killed on its way.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    process::{Output, Stdio},
+    time::Duration,
+};
 
 use tokio::process::Command;
 
@@ -10,6 +13,9 @@ use crate::support::{broker::PATIENCE, cli::Bench};
 /// The fail points, and how many times at most each may be passed until the kill.
 const POINTS: [(&str, u64); 5] =
     [("apply.declared", 12), ("apply.step", 12), ("apply.confirmed", 40), ("apply.moved", 3), ("apply.deleted", 2)];
+
+/// How many times an apply is tried that no kill meets.
+const MOST_TRIES: u32 = 3;
 
 /// Returns the number of kills of a scenario, from `HATCHERY_KILLS`.
 pub(super) fn budget() -> u32 {
@@ -50,17 +56,26 @@ pub(super) async fn apply(bench: &Bench, arguments: &[&str], random: &mut Random
         match ended {
             None => kills += 1,
             Some(0) => break,
-            Some(code) => {
-                let output = child.wait_with_output().await.unwrap();
-                panic!("{arguments:?} ended with {code}: {}", String::from_utf8_lossy(&output.stderr));
-            }
+            Some(_) => assert_is_busy(arguments, &child.wait_with_output().await.unwrap()),
         }
     }
-    let output = tokio::time::timeout(4 * PATIENCE, command(bench, arguments).output())
-        .await
-        .expect("the apply did not end in time")
-        .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{arguments:?}: {}\n{}", text(&output.stdout), text(&output.stderr));
-    kills
+    for _ in 0..MOST_TRIES {
+        let output = tokio::time::timeout(4 * PATIENCE, command(bench, arguments).output())
+            .await
+            .expect("the apply did not end in time")
+            .unwrap();
+        if output.status.success() {
+            return kills;
+        }
+        assert_is_busy(arguments, &output);
+    }
+    panic!("{arguments:?}: the broker was too busy {MOST_TRIES} times");
+}
+
+/// Fails unless an apply failed because the broker was too busy to start a quorum queue, for which it says `cluster_not_formed`. Then
+/// apply is run again, as its message says.
+fn assert_is_busy(arguments: &[&str], output: &Output) {
+    let [out, error] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let is_busy = output.status.code() == Some(5) && error.contains("cluster_not_formed");
+    assert!(is_busy, "{arguments:?} ended with {:?}: {out}\n{error}", output.status.code());
 }

@@ -11,7 +11,6 @@ const NOT_FOLLOWED: &[(&str, &str, &str)] = &[
     ("CONTRIBUTING.md", "$ scripts/check ttl::", BUILDS),
     ("README.md", "cargo install", INSTALLS),
     ("README.md", "scripts/demo", "the step `demo` of scripts/test --all"),
-    ("docs/afternoon.md", "", "the screens of a run; status::afternoon does the same with the runbook's commands"),
     ("docs/how-to/container.md", "", "needs Docker or systemd; scripts/image --compose runs the demo"),
     ("docs/how-to/kubernetes.md", "", "needs a cluster; scripts/image validates the manifests"),
     ("docs/how-to/least-privilege.md", "rabbitmqctl add_vhost", "topology::permissions makes users of its own"),

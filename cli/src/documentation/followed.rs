@@ -17,7 +17,6 @@ const NOT_FOLLOWED: &[(&str, &str, &str)] = &[
     ("docs/how-to/least-privilege.md", "# topology plan", "topology::permissions works as these users"),
     ("docs/how-to/least-privilege.md", "ACL SETUSER", "register::access works as these users"),
     ("docs/making-a-release.md", "", "makes a release"),
-    ("docs/nightly-import.md", "docker compose", INSTALLS),
     ("docs/operations/broken-x-death.md", "$ rabbitmqctl eval", "faults::x_death runs them"),
     ("docs/operations/untranslatable.md", "$ rabbitmqctl", "faults::untranslatable runs them"),
     ("docs/operations/connections.md", "export AMQP_URL", "needs three nodes; connections::cluster has them"),

@@ -15,12 +15,6 @@ async fn the_start_of_the_readme_works() {
 }
 
 #[tokio::test]
-#[ignore = "follows a page; scripts/test --all runs it"]
-async fn the_nightly_import_of_the_docs_works() {
-    follow(&read("docs/nightly-import.md")).await;
-}
-
-#[tokio::test]
 #[ignore = "follows a page that takes a reader ten minutes; scripts/test --all runs it"]
 async fn the_tutorial_works() {
     follow(&read("docs/tutorial.md")).await;

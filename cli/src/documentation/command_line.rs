@@ -1,10 +1,10 @@
-//! The page about the command line, from the same definitions as `--help`.
+//! The page about the command line, from the same definitions as `--help`. Only the book has it.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, fs};
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _, builder::PossibleValue};
 
-use super::markdown::{code, codes, page, prose, sentence, table, wrapped};
+use super::markdown::{code, codes, prose, sentence, table, wrapped};
 use crate::{commands::Cli, exit::Exit, help::fitted, verbs::man::with_verbs};
 
 /// Variables that the command reads itself, because they may name a file that holds a URL.
@@ -155,9 +155,14 @@ fn variables(text: &mut String, commands: &[Command]) {
     table(text, ["variable", "option", "command"], rows);
 }
 
-#[test]
-fn the_page_of_the_command_line_is_as_the_code_says() {
-    let commands = with_verbs(fitted(Cli::command().disable_help_subcommand(true)));
+/// Returns `topology` and all its commands.
+fn commands() -> Vec<Command> {
+    with_verbs(fitted(Cli::command().disable_help_subcommand(true)))
+}
+
+/// Returns the page.
+pub(super) fn page() -> String {
+    let commands = commands();
     let (topology, verbs) = commands.split_first().expect("the command");
     let mut text = format!(
         "# The command line\n\n{}\n\n",
@@ -199,5 +204,17 @@ fn the_page_of_the_command_line_is_as_the_code_says() {
     for command in verbs {
         verb(&mut text, &mut command.clone());
     }
-    page("command-line", &(text.trim_end().to_owned() + "\n"));
+    text.trim_end().to_owned() + "\n"
+}
+
+/// `scripts/book` sets the variable to the page's place in the book.
+#[test]
+fn the_page_of_the_book_has_every_command() {
+    let page = page();
+    for command in commands().iter().skip(1) {
+        assert!(page.contains(&format!("\n## {}\n", name(command))), "no {}", name(command));
+    }
+    if let Some(file) = std::env::var_os("COMMAND_LINE_PAGE") {
+        fs::write(file, page).expect("written");
+    }
 }

@@ -27,6 +27,17 @@ const LONG: Duration = Duration::from_secs(10);
 /// times a second.
 const SELDOM: Duration = Duration::from_mins(1);
 
+/// An outage of a handler.
+#[derive(Clone, Debug)]
+pub(crate) struct HandlerOutage {
+    /// When the next run may start.
+    pub(crate) next: Instant,
+    /// When the outage is a long one.
+    pub(crate) long_from: Instant,
+    /// What the last run said.
+    pub(crate) reason: String,
+}
+
 /// Whether a type's handler is available in this worker.
 pub(crate) struct HandlerHealth {
     event_type: EventType,
@@ -121,30 +132,14 @@ impl HandlerHealth {
         }
     }
 
-    /// Returns when the next run may start. `None` if the handler is available: then any may.
-    pub(crate) fn next_start(&self) -> Option<Instant> {
-        if !self.is_down() {
-            return None;
-        }
-        self.state().outage.as_ref().map(|outage| outage.next)
-    }
-
-    /// Returns when the present outage becomes a long one.
-    pub(crate) fn long_from(&self) -> Option<Instant> {
-        if !self.is_down() {
-            return None;
-        }
-        self.state().outage.as_ref().map(|outage| outage.since + LONG)
-    }
-
-    /// Returns why the handler is unavailable, if this outage is a long one.
-    pub(crate) fn long_outage(&self) -> Option<String> {
+    /// Returns the present outage, if there is one.
+    pub(crate) fn outage(&self) -> Option<HandlerOutage> {
         if !self.is_down() {
             return None;
         }
         let state = self.state();
-        let outage = state.outage.as_ref()?;
-        (outage.since + LONG <= Instant::now()).then(|| outage.reason.clone())
+        let Outage { since, next, reason, .. } = state.outage.as_ref()?;
+        Some(HandlerOutage { next: *next, long_from: *since + LONG, reason: reason.clone() })
     }
 
     fn is_down(&self) -> bool {
@@ -183,9 +178,9 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(1)).await;
         health.unavailable("refused");
         health.available(early);
-        assert!(health.next_start().is_some());
+        assert!(health.outage().is_some());
         health.available(health.starts());
-        assert_eq!(health.next_start(), None);
+        assert!(health.outage().is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -194,7 +189,7 @@ mod tests {
         health.unavailable("refused");
         let mut pauses = Vec::new();
         for _ in 0..20 {
-            let next = health.next_start().expect("an outage");
+            let HandlerOutage { next, .. } = health.outage().expect("an outage");
             pauses.push(next - Instant::now());
             tokio::time::sleep_until(next).await;
             health.starts();

@@ -47,7 +47,7 @@ impl Side {
                 "events are published without a version and compete with nothing, and lists may lack them"
             }
             Self::Worker => {
-                "no event of a type that needs it is started, and what has not started goes back to its queue"
+                "no event of a type that needs it is started, and what has not started waits"
             }
         }
     }

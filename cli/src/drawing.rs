@@ -3,7 +3,7 @@
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, renderer::DEFAULT_TERM_WIDTH};
 use hatchery::{FileError, Finding, internals::words::may_be_url};
 
-use crate::folded::{LEAST, folded};
+use crate::text::{LEAST, folded};
 
 /// How many findings are shown; the rest are only counted.
 const SHOWN: usize = 30;

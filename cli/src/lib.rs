@@ -14,7 +14,6 @@ mod drawing;
 mod exit;
 #[doc(hidden)]
 pub mod figures;
-mod folded;
 #[cfg(test)]
 mod golden;
 mod graph;
@@ -41,6 +40,7 @@ mod register;
 mod render;
 mod schedules;
 mod stop;
+mod text;
 mod verbs;
 mod written;
 

@@ -17,11 +17,9 @@
 //!  messages that match no binding ─► unrouted
 //! ```
 
-mod desired;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use self::desired::{
+pub use super::desired::{
     Argument, Binding, DELIVERY_LIMIT, Desired, Exchange, LIMIT, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Policy, Queue,
     Rename, SINGLE, Target,
 };

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use fancy_regex::Regex;
 
 use super::{
-    compile::{Argument, Desired, Exchange, LIMIT, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Policy, Queue, SINGLE, Target},
+    desired::{Argument, Desired, Exchange, LIMIT, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Policy, Queue, SINGLE, Target},
     names,
     spec::QueueType,
     ttl::LONGEST,

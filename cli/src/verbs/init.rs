@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::{
     args::Common,
     exit::{Ended, Exit},
-    folded::sentence,
+    text::sentence,
     output::Output,
 };
 

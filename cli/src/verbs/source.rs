@@ -26,7 +26,7 @@ use crate::{
     exit::Exit,
     load,
     output::{DIM, Format, Output},
-    verbs::events::cut,
+    text::cut,
 };
 
 /// The largest message that is read, in MiB: the default limit of RabbitMQ 3. That of RabbitMQ 4 is 16.

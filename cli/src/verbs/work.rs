@@ -19,7 +19,7 @@ use crate::{
     args::{Common, UsageError, shown},
     connect,
     exit::{Ended, Exit},
-    folded::sentence,
+    text::sentence,
     handler::{
         exec::{Exec, HandlerOutput},
         http::{Http, ServiceUrl},

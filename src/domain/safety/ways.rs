@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::super::compile::{Desired, Target};
+use super::super::desired::{Desired, Target};
 
 /// For each place, the places that RabbitMQ may move an event to from there.
 type Steps<'a> = HashMap<Place<'a>, Vec<Place<'a>>>;

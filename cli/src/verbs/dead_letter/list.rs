@@ -14,7 +14,7 @@ use super::{
 use crate::{
     args::Common,
     exit::Exit,
-    folded::sentence,
+    text::sentence,
     output::{DIM, Format, Output},
 };
 use hatchery::internals::time::millis_text;

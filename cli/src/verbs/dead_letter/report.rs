@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     exit::{Ended, Exit},
-    folded::sentence,
+    text::sentence,
     output::{Format, Output},
     stop::Stop,
 };

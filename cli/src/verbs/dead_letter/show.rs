@@ -19,7 +19,7 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
-    folded::{LEAST, folded},
+    text::{LEAST, folded},
     output::{Format, Output},
 };
 

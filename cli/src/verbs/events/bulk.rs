@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     exit::{Ended, Exit},
-    folded::sentence,
+    text::sentence,
     output::Output,
 };
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
-    folded::sentence,
+    text::sentence,
     load,
     output::Output,
 };

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     args::Common,
     exit::Exit,
-    folded::sentence,
+    text::sentence,
     load,
     output::{Format, Output},
     verbs::status::{Unlisted, not_listed, note},

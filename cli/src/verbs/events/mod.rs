@@ -23,7 +23,6 @@ pub(crate) use self::{
     answer::{Changed, Changes, EventView},
     list::Answer as List,
     show::{Answer as Show, Placed},
-    table::{cut, relative},
     which::parse_moment,
 };
 use crate::{args::Common, exit::Exit, output::Output};

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     args::Common,
     exit::{Ended, Exit},
-    folded::sentence,
+    text::sentence,
     load,
     output::Output,
 };

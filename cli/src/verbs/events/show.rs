@@ -24,7 +24,7 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
-    folded::{LEAST, folded},
+    text::{LEAST, cut, folded, relative},
     load,
     output::{Format, Output},
     verbs::status::quoted,
@@ -280,7 +280,7 @@ pub(super) fn block(
     };
     let mut text = String::new();
     let line = |text: &mut String, name: &str, value: &str| {
-        let value = table::cut(value, 1_000);
+        let value = cut(value, 1_000);
         for (n, part) in folded(&value, columns.max(LEAST) - NAMES).iter().enumerate() {
             let name = if n == 0 { name } else { "" };
             let _ = writeln!(text, "{name:<10} {part}");
@@ -305,7 +305,7 @@ pub(super) fn block(
         }
     }
     if let Some(due) = event.due {
-        line(&mut text, "due", &format!("{due} ({})", table::relative(now, due, 2)));
+        line(&mut text, "due", &format!("{due} ({})", relative(now, due, 2)));
     }
     if event.copy.is_some() {
         line(&mut text, "attempts", &attempts(event, topology, now));
@@ -336,7 +336,7 @@ fn attempts(event: &EventInfo, topology: &Topology, now: Timestamp) -> String {
     }
     let most = spec.map(|spec| format!(" of {}", spec.retry.max_attempts));
     let failed_at = event.reason.as_deref().and_then(failed_at);
-    let last = failed_at.map(|time| format!(", the last one {}", table::relative(now, time, 2)));
+    let last = failed_at.map(|time| format!(", the last one {}", relative(now, time, 2)));
     format!("{}{} failed{}", event.attempts, most.unwrap_or_default(), last.unwrap_or_default())
 }
 

@@ -14,10 +14,9 @@ use super::{
 use crate::{
     args::Common,
     exit::Exit,
-    folded::LEAST,
+    text::{LEAST, cut, relative},
     load,
     output::{CYAN, DIM, Format, Output, RED, YELLOW},
-    verbs::events::{cut, relative},
 };
 
 /// List the schedules, their next instants and their last runs

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     args::Common,
     exit::{Ended, Exit},
-    folded::beside,
+    text::beside,
     load,
     output::Output,
 };

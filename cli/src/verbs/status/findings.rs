@@ -23,7 +23,7 @@ use super::{
 use crate::{
     figures::{Figures, Sample},
     plan::{Action, WrongObject, plan, shadowing, wrong_objects},
-    verbs::events::relative,
+    text::relative,
 };
 
 /// Returns what is wrong, the worst first.

@@ -11,9 +11,8 @@ use super::{
     types::{SourceLine, TypeLine, Unlisted},
 };
 use crate::{
-    folded::{LEAST, folded},
+    text::{LEAST, cut, folded, relative},
     output::{CYAN, DIM, GREEN, RED, YELLOW},
-    verbs::events::{cut, relative},
 };
 
 /// From this width on there is room for whole numbers and dates.

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::finding::{Cure, Finding, Letters, Queue};
 use crate::{
     plan::{Shadowing, WrongObject},
-    verbs::events::relative,
+    text::relative,
 };
 
 impl Finding {

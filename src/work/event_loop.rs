@@ -141,7 +141,8 @@ impl Loop {
 
     /// Asks the gate.
     fn intake(&mut self) -> Intake {
-        let (intake, again) = self.gate.ask(self.lane.concurrency.saturating_sub(self.running.len() + self.calls.claiming));
+        let (intake, again) =
+            self.gate.ask(self.lane.concurrency.saturating_sub(self.running.len() + self.calls.claiming));
         self.ask_again = again;
         intake
     }

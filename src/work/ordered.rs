@@ -134,12 +134,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
 
 impl Lane {
     /// Works on one delivery until it is answered, or until all deliveries are returned.
-    async fn until_it_works(
-        self: Arc<Self>,
-        opened: Opened,
-        tried: Option<Tried>,
-        over: CancellationToken,
-    ) -> Head {
+    async fn until_it_works(self: Arc<Self>, opened: Opened, tried: Option<Tried>, over: CancellationToken) -> Head {
         let mut ready = match opened {
             Ok((ready, _)) => ready,
             Err(NotDue { receipt, instead, held: _held }) => {
@@ -191,7 +186,9 @@ impl Lane {
                 Err((ready, NotSettled::Answer(disposition))) => {
                     return self.answer_head(ready.into_receipt(), disposition).await;
                 }
-                Err((ready, NotSettled::Unavailable)) => (ready, self.health.outage().map_or_else(Instant::now, |outage| outage.next)),
+                Err((ready, NotSettled::Unavailable)) => {
+                    (ready, self.health.outage().map_or_else(Instant::now, |outage| outage.next))
+                }
                 Err((ready, NotSettled::Again(after))) => (ready, Instant::now() + after),
                 Err((ready, NotSettled::Waits)) => (ready, Instant::now() + scheduled::LOOK_AGAIN),
             };

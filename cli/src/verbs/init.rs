@@ -17,8 +17,8 @@ use serde::Serialize;
 use crate::{
     args::Common,
     exit::{Ended, Exit},
-    text::sentence,
     output::Output,
+    text::sentence,
 };
 
 /// Write a topology.yaml to start from

@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{exit::Exit, text::sentence, help::fitted, output::Output};
+use crate::{exit::Exit, help::fitted, output::Output, text::sentence};
 
 /// Print the manual page, or write a page for each verb
 #[derive(clap::Args)]

@@ -11,7 +11,7 @@ use hatchery::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{args::Common, drawing::draw, exit::Exit, text::sentence, output::Output};
+use crate::{args::Common, drawing::draw, exit::Exit, output::Output, text::sentence};
 
 /// Check the file; needs no broker
 #[derive(clap::Args)]

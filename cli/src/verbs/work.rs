@@ -19,7 +19,6 @@ use crate::{
     args::{Common, UsageError, shown},
     connect,
     exit::{Ended, Exit},
-    text::sentence,
     handler::{
         exec::{Exec, HandlerOutput},
         http::{Http, ServiceUrl},
@@ -27,6 +26,7 @@ use crate::{
     listen, load,
     output::Output,
     stop::Stop,
+    text::sentence,
 };
 
 /// Run a program or call an HTTP service for each event of one or more types

@@ -14,8 +14,8 @@ use super::{
 use crate::{
     args::Common,
     exit::Exit,
-    text::sentence,
     output::{DIM, Format, Output},
+    text::sentence,
 };
 use hatchery::internals::time::millis_text;
 

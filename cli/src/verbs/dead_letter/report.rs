@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{
     exit::{Ended, Exit},
-    text::sentence,
     output::{Format, Output},
     stop::Stop,
+    text::sentence,
 };
 
 /// A verb that acts on letters.

@@ -19,8 +19,8 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
-    text::{LEAST, folded},
     output::{Format, Output},
+    text::{LEAST, folded},
 };
 
 /// Letters that are shown at most.

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     exit::{Ended, Exit},
-    text::sentence,
     output::Output,
+    text::sentence,
 };
 
 /// How many events one call checks for whether they can be moved.

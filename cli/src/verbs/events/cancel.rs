@@ -12,9 +12,9 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
-    text::sentence,
     load,
     output::Output,
+    text::sentence,
 };
 
 /// Cancel waiting events: those of a reference, one by its id, or all that a filter finds

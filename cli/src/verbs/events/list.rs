@@ -17,9 +17,9 @@ use super::{
 use crate::{
     args::Common,
     exit::Exit,
-    text::sentence,
     load,
     output::{Format, Output},
+    text::sentence,
     verbs::status::{Unlisted, not_listed, note},
 };
 

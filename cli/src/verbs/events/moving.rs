@@ -16,9 +16,9 @@ use super::{
 use crate::{
     args::Common,
     exit::{Ended, Exit},
-    text::sentence,
     load,
     output::Output,
+    text::sentence,
 };
 
 /// The words for people of one of the two verbs.

@@ -24,9 +24,9 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
-    text::{LEAST, cut, folded, relative},
     load,
     output::{Format, Output},
+    text::{LEAST, cut, folded, relative},
     verbs::status::quoted,
 };
 

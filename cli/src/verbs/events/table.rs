@@ -8,8 +8,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::scheduled::OfSchedule;
 use crate::{
-    text::{LEAST, cut, relative},
     output::{CYAN, DIM, RED, YELLOW},
+    text::{LEAST, cut, relative},
 };
 
 /// The largest width of the type column. There are few types, and people know them by their first letters.

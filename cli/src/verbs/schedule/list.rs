@@ -14,9 +14,9 @@ use super::{
 use crate::{
     args::Common,
     exit::Exit,
-    text::{LEAST, cut, relative},
     load,
     output::{CYAN, DIM, Format, Output, RED, YELLOW},
+    text::{LEAST, cut, relative},
 };
 
 /// List the schedules, their next instants and their last runs

@@ -7,9 +7,9 @@ use super::{
 use crate::{
     args::Common,
     exit::{Ended, Exit},
-    text::beside,
     load,
     output::Output,
+    text::beside,
 };
 
 /// Show one schedule: its definition, its next instants and its last run

@@ -11,8 +11,8 @@ use super::{
     types::{SourceLine, TypeLine, Unlisted},
 };
 use crate::{
-    text::{LEAST, cut, folded, relative},
     output::{CYAN, DIM, GREEN, RED, YELLOW},
+    text::{LEAST, cut, folded, relative},
 };
 
 /// From this width on there is room for whole numbers and dates.

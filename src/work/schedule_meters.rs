@@ -6,7 +6,7 @@ use metrics::{Gauge, gauge};
 use super::common::Common;
 use crate::{
     domain::{
-        schedule::{definition::Definition, state::State},
+        schedule::{definition::Definition, state::{RunOutcome, State}},
         spec::Topology,
     },
     meter,
@@ -48,7 +48,7 @@ impl<'a> ScheduleMeters<'a> {
             meters.overdue.set(due.map_or(0.0, |due| now.duration_since(due).as_secs_f64()));
             if let Some(run) = &state.run {
                 meters.last_start.set(crate::schedules::time(run.started).as_duration().as_secs_f64());
-                meters.failed.set(if run.has_failed() { 1.0 } else { 0.0 });
+                meters.failed.set(if matches!(run.outcome, Some(RunOutcome::DeadLetter(_))) { 1.0 } else { 0.0 });
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::{
             definition::Definition,
             link::Link,
             rule::{Arm, Mode, OnScheduleFailure},
-            state::{Admission, DEAD_LETTER, State, UNKNOWN},
+            state::{Admission, RunOutcome, State, UNKNOWN},
             template::Template,
         },
         settlement::Decision,
@@ -91,15 +91,15 @@ impl Lane {
     pub(super) async fn end_scheduled(&self, event: &Event, decision: &Decision) -> Result<(), Disposition> {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
         let now = self.common.clock.shared();
-        let (outcome, failed) = match decision {
-            Decision::Finish => ("done".to_owned(), false),
-            Decision::Drop { reason } => (format!("dropped: {reason}"), false),
-            Decision::DeadLetter(failed) => (format!("{DEAD_LETTER}{}", failed.error()), true),
+        let outcome = match decision {
+            Decision::Finish => RunOutcome::Done,
+            Decision::Drop { reason } => RunOutcome::Dropped(reason.clone()),
+            Decision::DeadLetter(failed) => RunOutcome::DeadLetter(failed.error().to_owned()),
             Decision::Retry { ttl, .. } => return self.note_wait(link, ttl.as_duration()).await,
             Decision::RetryAfter { after, .. } => return self.note_wait(link, *after).await,
             Decision::Requeue { at, .. } => return self.note_wait(link, time::until(now, *at)).await,
         };
-        let pauses = failed && link.rule.on_failure == OnScheduleFailure::Pause;
+        let pauses = matches!(outcome, RunOutcome::DeadLetter(_)) && link.rule.on_failure == OnScheduleFailure::Pause;
         let next = if link.rule.mode == Mode::Sequential && !pauses {
             let state = self.restore(link).await?.unwrap_or_default();
             self.arm_next(event, link, &state, now).await?
@@ -108,7 +108,7 @@ impl Lane {
         };
         self.change(link, |state| {
             let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm, now));
-            Some(state.ended(link, now, &outcome, failed))
+            Some(state.ended(link, now, &outcome))
         })
         .await?;
         fail_point!("work.schedule-ended");

@@ -2,7 +2,7 @@
 
 use hatchery::internals::schedule::{
     rule::{Arm, Mode},
-    state::{Admission, State, Wanted},
+    state::{Admission, RunOutcome, State, Wanted},
 };
 
 use super::{
@@ -294,7 +294,7 @@ impl World {
     fn end(&mut self, scenario: &Scenario, copy: Copy) {
         let link = Self::link(scenario, copy);
         let now = self.time();
-        self.state = self.state.take().map(|state| state.ended(&link, now, "done", false));
+        self.state = self.state.take().map(|state| state.ended(&link, now, &RunOutcome::Done));
     }
 
     /// Gives a claim back.

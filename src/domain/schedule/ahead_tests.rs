@@ -37,7 +37,7 @@ fn left_by(definition: &Definition, ahead: i64, lag: i64) -> State {
     let (link, now) = (definition.link(first.position), at(lag + ahead));
     let next = definition.rule.next(&definition.name, first.position, now).expect("an event");
     let started = state.started(&link, now, now + SignedDuration::from_mins(2));
-    started.armed(&definition.digest(), next, now).ended(&link, now, "done", false)
+    started.armed(&definition.digest(), next, now).ended(&link, now, &RunOutcome::Done)
 }
 
 const MINUTE: i64 = 60;
@@ -123,7 +123,7 @@ fn no_event_runs_beside_a_run_whose_clock_was_ahead(
     // Nor does one that was under way when that was found.
     assert_ne!(state.admit(&definition.link(NOON), false, at(1)), Admission::Run, "{state:?}");
     assert!(admitted(&state, 130), "it is lost");
-    assert!(admitted(&state.ended(&link, at(9), "done", false), 10), "it has ended");
+    assert!(admitted(&state.ended(&link, at(9), &RunOutcome::Done), 10), "it has ended");
 }
 
 #[test]

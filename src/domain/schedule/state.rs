@@ -4,7 +4,7 @@
 //! them. The state is one text in Redis. Whoever changes it compares it with the text that it has read, and begins again if the
 //! state has changed meanwhile.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -72,19 +72,50 @@ pub struct ScheduledRun {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<i64>,
-    /// How it ended, for people.
+    /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<String>,
+    pub outcome: Option<RunOutcome>,
 }
 
-/// How the outcome of a run begins whose event went to dead-letter.
-pub const DEAD_LETTER: &str = "dead-letter: ";
+/// How an event of a schedule has ended. The texts say why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum RunOutcome {
+    /// It has run.
+    Done,
+    /// It was not run.
+    Skipped(String),
+    /// Its run has failed, and it was dropped.
+    Dropped(String),
+    /// It went to dead-letter.
+    DeadLetter(String),
+}
 
-impl ScheduledRun {
-    /// Tells whether the event went to dead-letter.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.outcome.as_ref().is_some_and(|outcome| outcome.starts_with(DEAD_LETTER))
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::Skipped(why) => write!(f, "skipped: {why}"),
+            Self::Dropped(why) => write!(f, "dropped: {why}"),
+            Self::DeadLetter(why) => write!(f, "dead-letter: {why}"),
+        }
+    }
+}
+
+impl From<String> for RunOutcome {
+    fn from(text: String) -> Self {
+        match text.split_once(": ") {
+            Some(("skipped", why)) => Self::Skipped(why.to_owned()),
+            Some(("dropped", why)) => Self::Dropped(why.to_owned()),
+            Some(("dead-letter", why)) => Self::DeadLetter(why.to_owned()),
+            _ => Self::Done,
+        }
+    }
+}
+
+impl From<RunOutcome> for String {
+    fn from(outcome: RunOutcome) -> Self {
+        outcome.to_string()
     }
 }
 
@@ -339,7 +370,7 @@ impl State {
         if self.runs_before(link, now) {
             return self;
         }
-        self.started(link, now, now).ended(link, now, &format!("skipped: {why}"), false)
+        self.started(link, now, now).ended(link, now, &RunOutcome::Skipped(why.to_owned()))
     }
 
     /// Tells whether an earlier event runs, or waits for its next run.
@@ -358,15 +389,16 @@ impl State {
         self
     }
 
-    /// Returns the state once an event has ended. `failed` tells whether it went to dead-letter.
+    /// Returns the state once an event has ended.
     #[must_use]
-    pub fn ended(mut self, link: &Link, now: Timestamp, outcome: &str, failed: bool) -> Self {
+    pub fn ended(mut self, link: &Link, now: Timestamp, outcome: &RunOutcome) -> Self {
         let (id, now) = (link.id(), now.as_millisecond());
         if let Some(run) = self.run.as_mut().filter(|run| run.id == id) {
-            (run.ended, run.outcome) = (Some(now), Some(outcome.to_owned()));
+            (run.ended, run.outcome) = (Some(now), Some(outcome.clone()));
         }
+        let failed = matches!(outcome, RunOutcome::DeadLetter(_));
         if failed && link.rule.on_failure == OnScheduleFailure::Pause && self.digest == link.digest {
-            self.paused.get_or_insert_with(|| Paused { since: now, reason: outcome.to_owned() });
+            self.paused.get_or_insert_with(|| Paused { since: now, reason: outcome.to_string() });
         }
         self
     }

@@ -55,7 +55,7 @@ fn a_chain_goes_on_from_an_event_that_was_settled_elsewhere() {
     let state = State::applied(Some(running), &new, at(5 * SECOND + 10));
     let copy = new.link(5 * SECOND);
     assert!(!state.stands_at(&copy), "the run may fail, and its event then waits to run again");
-    let ended = state.ended(&old.link(5 * SECOND), at(5 * SECOND + 20), "done", false);
+    let ended = state.ended(&old.link(5 * SECOND), at(5 * SECOND + 20), &RunOutcome::Done);
     assert!(ended.stands_at(&copy) && !ended.stands_at(&old.link(5 * SECOND)));
     assert!(ended.stands_at(&new.link(6 * SECOND)), "the state is written after the publish");
     let next = Arm { position: 6 * SECOND, due: 6 * SECOND };
@@ -83,7 +83,7 @@ fn an_instant_that_is_skipped_lets_no_later_one_run_beside_the_run_under_way() {
         let skipped = runs.skipped(&link(2), at(3 * SECOND), "why");
         let admitted = skipped.admit(&link(3), false, at(3 * SECOND));
         assert_ne!(admitted, Admission::Run, "{overlap:?}");
-        let ended = skipped.ended(&link(1), at(4 * SECOND), "done", false);
+        let ended = skipped.ended(&link(1), at(4 * SECOND), &RunOutcome::Done);
         assert_eq!(ended.run.as_ref().and_then(|run| run.outcome.as_deref()), Some("done"));
         assert_eq!(ended.admit(&link(4), false, at(4 * SECOND)), Admission::Run);
     }

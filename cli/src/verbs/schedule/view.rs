@@ -120,7 +120,7 @@ fn last(run: &ScheduledRun) -> LastRun {
         id: id.clone(),
         started: time(*started),
         ended: ended.and_then(time),
-        outcome: outcome.as_deref().map(|outcome| plain(outcome).into_owned()),
+        outcome: outcome.as_ref().map(|outcome| plain(&outcome.to_string()).into_owned()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Where copies of an event go, and the messages that they become.
+//! Where copies of an event go, and the messages that they become. The ladder and the hatcheries are behind this file: another timer
+//! would change [`Routes::after`] and [`Routes::by`].
 
 use std::time::Duration;
 
@@ -65,8 +66,8 @@ fn message(exchange: String, routing_key: String, copy: &Event) -> Message {
     Message { exchange, routing_key, properties: wire::encode(copy), body: copy.payload.clone() }
 }
 
-/// The exchanges and queues on the ways of these types, and of the events that these sources make. What is missing would be found out by the first event that fails
-/// or waits: its copy would be confirmed into `unrouted`, or into nowhere.
+/// The exchanges and queues that events of these types may pass, and events that these sources make. If one is missing, a copy is
+/// confirmed and lost, or unrouted.
 pub(crate) fn needed(
     topology: &Topology,
     handled: impl Fn(&EventType) -> bool,

@@ -56,7 +56,7 @@ pub(crate) fn work(
     work_by(hatchery.worker(), event_type, load, handled)
 }
 
-/// The same with this worker.
+/// Works with this worker.
 pub(crate) fn work_by(
     worker: Worker,
     event_type: Type,

@@ -67,7 +67,7 @@ pub struct Channel {
     pub queues: Vec<String>,
     /// How many messages were acknowledged up to each time, the newest time first. `None` if the broker keeps no rates.
     pub acknowledged: Option<Vec<Sample>>,
-    /// The same for deliveries.
+    /// How many messages were delivered up to each time, the newest time first.
     pub delivered: Option<Vec<Sample>>,
 }
 

@@ -100,7 +100,7 @@ pub struct Claim {
     pub subject: Subject,
     /// The stamp of the copy that was delivered.
     pub stamp: CopyVersion,
-    /// The name of this claim. A new claim has a new one, and a repeated call keeps it, so that it gets the same answer.
+    /// The idempotency token of the claim. A repeated call with it gets the same answer.
     pub token: Uuid,
     /// The time at which this copy was due. The later it came, the longer older copies may still wait
     /// in the queue, and the longer the register has to remember what made them stale.

@@ -99,7 +99,7 @@ pub enum Outcome {
 /// The next step for a delivery whose run has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The same worker runs the same delivery again after a delay.
+    /// The worker runs the delivery again after a delay.
     Again {
         /// The delay.
         after: Duration,

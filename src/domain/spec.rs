@@ -187,7 +187,7 @@ pub enum Delayed {
 pub enum OnFailure {
     /// The event runs again later. After the last attempt it goes to the dead-letter queue.
     Retry,
-    /// The same worker runs the event again a few times, and then the event is treated as with `Retry`.
+    /// Its worker runs the event again a few times, and then the event is treated as with `Retry`.
     InPlace {
         /// The tries in a row, the first one included; at least 1.
         tries: u32,

@@ -9,7 +9,7 @@ use crate::domain::{event::Event, settlement::Outcome};
 
 /// One run of a handler: the event, its fence and its loss signal.
 ///
-/// The same event may run again: after a failure, and after a crash of its worker. Events of one reference run one at a time
+/// An event may run again: after a failure, and after a crash of its worker. Events of one reference run one at a time
 /// in types that coalesce or have `exclusive: on`. In other types they run side by side.
 ///
 /// ```no_run

@@ -114,7 +114,7 @@ impl World {
         self.put_at(due, event_type, reference, id, slot, keep).await
     }
 
-    /// The same for this date.
+    /// Publishes an event for this date.
     async fn put_at(
         &self,
         due: Timestamp,

@@ -164,7 +164,7 @@ pub enum RegisterError {
         /// The cause.
         reason: String,
     },
-    /// The same keys are the register of a topology on another broker. Nothing was read or written.
+    /// These keys are the register of a topology on another broker. Nothing was read or written.
     #[error(
         "the register in Redis at {url} is in use by the broker `{by}`, and this is the broker `{here}`: each would drop events of \
          the other; if the topology has moved here, run `topology apply --moved-from {by}`, else give it a prefix of its own \

@@ -1,5 +1,5 @@
-//! What a publisher asks the register. It does not need the answers: one that does not come in time costs the event its
-//! version, and for a second nothing is asked.
+//! A publisher's calls to the register. They are best-effort: after a timeout the event has no version, and Redis rests for a
+//! second.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -54,7 +54,7 @@ impl Lane {
         ran
     }
 
-    /// The same after a pause. The drain limit ends the pause.
+    /// Waits, then runs again; `GiveBack` if the drain limit comes first.
     pub(super) async fn run_after(&self, pause: Duration, claimed: &mut Claimed) -> Result<Decision, NotSettled> {
         match self.common.give_back.run_until_cancelled(tokio::time::sleep(pause)).await {
             Some(()) => self.run(claimed, self.health.starts()).await,

@@ -163,7 +163,7 @@ impl Lane {
             };
             let asked = Instant::now();
             if let Err(error) = self.common.register.record(&[record]).await {
-                self.unanswered(asked, &error, &event.id, "an older event of the same date may run too");
+                self.unanswered(asked, &error, &event.id, "requeued event not recorded: an older one of its date may also run");
             }
         }
         Ok((None, End::Finished, Counters::requeued))
@@ -198,7 +198,7 @@ impl Lane {
         self.send_before(None, copy, wait).await.map(drop)
     }
 
-    /// The same, but nothing is sent after the limit: the adapter drops what its caller no longer waits for. Returns whether
+    /// Publishes a copy that is due after `wait`, and sends nothing after the limit: the adapter drops what its caller no longer waits for. Returns whether
     /// the broker has confirmed the copy.
     async fn send_before(&self, limit: Option<Timestamp>, copy: &Event, wait: Duration) -> Result<bool, Disposition> {
         let now = self.common.clock.now();
@@ -232,7 +232,7 @@ impl Lane {
         self.publish_if(|| Some(message())).await.map(drop)
     }
 
-    /// The same until there is no message any more. Returns whether the broker has confirmed one.
+    /// Publishes until the broker confirms, or until there is no message any more. Returns whether the broker has confirmed one.
     async fn publish_if(&self, mut message: impl FnMut() -> Option<Message> + Send) -> Result<bool, Disposition> {
         let publish = || {
             let message = message();

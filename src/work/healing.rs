@@ -12,7 +12,7 @@ use crate::{
     schedules::{Repairer, time},
 };
 
-/// How often the workers look at the schedules. One of them looks, and the others leave it to that one.
+/// The interval between two checks of the schedules. One worker takes the turn for all.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// How often a worker asks whether it is its turn to look.

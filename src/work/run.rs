@@ -337,8 +337,7 @@ impl Common {
         true
     }
 
-    /// Waits for what runs, then gives it back; then for the last confirms and settlements, then gives those up: the broker
-    /// delivers again what was not acknowledged.
+    /// Drains in three phases: handlers, confirms and settlements, abandon. The broker delivers again what was not acknowledged.
     async fn drain(&self, tasks: &TaskTracker, limit: Duration) {
         tasks.close();
         if tokio::time::timeout(limit, tasks.wait()).await.is_ok() {

@@ -1,8 +1,7 @@
 //! The stages of a delivery: [`Ready`], [`Claimed`], [`Ended`], [`Settled`]. Each is made from the one before it.
 //!
 //! An event whose run is over is acknowledged only as `Settled`. A delivery that did not run, or whose run was given up, is
-//! answered by its [`Disposition`]. That acknowledges it where nothing is lost by it: a copy of the event is in the broker, or
-//! the register calls the event stale.
+//! answered by its [`Disposition`]. `Acknowledge` is safe: a copy of the event is in the broker, or the event is stale.
 
 use std::{sync::Arc, time::Duration};
 

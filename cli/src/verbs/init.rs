@@ -58,7 +58,7 @@ pub(crate) struct Answer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Schema {
     Written,
-    /// The same schema existed already.
+    /// This schema existed already.
     Same,
     /// Another schema existed, and was left as it is.
     Kept,

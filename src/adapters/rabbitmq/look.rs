@@ -77,9 +77,9 @@ pub(super) struct QueueLook {
     number: u32,
     /// How many messages the consumer has delivered.
     delivered: usize,
-    /// Those of them that the caller has dropped, and that stay in the queue.
+    /// Messages whose receipt was dropped. They stay in the queue.
     kept: Kept,
-    /// Those of them that [`next`](Look::next) has not returned yet.
+    /// Messages that [`next`](Look::next) has not returned yet.
     ahead: VecDeque<Delivery>,
     ready: u64,
     consumers: u32,

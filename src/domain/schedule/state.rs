@@ -237,8 +237,8 @@ impl State {
         self
     }
 
-    /// Returns the event that the chain lacks, if it lacks one, and the state that names it. The state is written before the event is
-    /// published, so that no two definitions give one number to two events.
+    /// Returns the missing event, if any, and the state to store before publishing it: no two definitions may give one number to two
+    /// events.
     #[must_use]
     pub fn repaired(self, definition: &Definition, now: Timestamp) -> (Self, Option<Wanted>) {
         let Some(wanted) = self.wants(definition, now) else { return (self, None) };

@@ -88,7 +88,7 @@ pub enum Constant {
 pub enum ReferenceFrom {
     /// A place in the message.
     Message(Pointer),
-    /// The same for every message.
+    /// One reference for every message.
     Constant(Reference),
 }
 

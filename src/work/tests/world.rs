@@ -65,7 +65,7 @@ impl World {
         Self::of(topology(), script)
     }
 
-    /// The same with another topology.
+    /// A world with another topology.
     pub(super) fn of(topology: Arc<Topology>, script: Script) -> Self {
         let script = Arc::new(script);
         let mut desired = compile(&topology).expect("a safe topology");
@@ -85,7 +85,7 @@ impl World {
         self.worker_at(Arc::new(Noon))
     }
 
-    /// The same for which it is another time.
+    /// A worker with another clock.
     pub(super) fn worker_at(&self, clock: Arc<dyn Clock>) -> Worker {
         Worker::new(Arc::clone(&self.topology), Arc::new(self.broker.clone()), self.register.clone(), clock)
     }
@@ -140,7 +140,7 @@ pub(super) async fn work(world: &World, outcome: Outcome) -> Vec<String> {
     work_at(world, outcome, Arc::new(Noon)).await
 }
 
-/// The same at another time.
+/// Works with another clock.
 pub(super) async fn work_at(world: &World, outcome: Outcome, clock: Arc<dyn Clock>) -> Vec<String> {
     let diary = world.diary.clone();
     let handler = move |_| {
@@ -186,7 +186,7 @@ pub(super) fn versioned() -> Incoming {
     stamped("i")
 }
 
-/// The same in this slot.
+/// A message with a version in this slot.
 pub(super) fn stamped(slot: &str) -> Incoming {
     let text = |text| Value::Text(Vec::from(text));
     let version = ("version", Value::I64(5));

@@ -230,7 +230,7 @@ pub(crate) struct Guard<'a> {
     /// The credentials by which the tests connect to the servers, such as `:password@`, and further options of the
     /// servers.
     pub(crate) servers: (&'a str, &'a [&'a str]),
-    /// The same for the sentinels; their options are lines of their configuration file.
+    /// The credentials and options of the sentinels. Their options are lines of their configuration file.
     pub(crate) sentinels: (&'a str, &'a str),
     /// The options by which all of them speak TLS. Each then also has a plain port, for the tests themselves.
     pub(crate) tls: Option<&'a [&'a str]>,

@@ -13,7 +13,7 @@ const IMPOSSIBLE: &AsciiSet = CONTROLS;
 /// which some decoders turn into a space.
 const ESCAPED: &AsciiSet = &IMPOSSIBLE.add(b'%').add(b'+');
 
-/// The same with the space, for a value that begins or ends with one: it would be cut off on the way.
+/// [`ESCAPED`] and the space, for a value that begins or ends with one: it would be cut off on the way.
 const SPACED: &AsciiSet = &ESCAPED.add(b' ');
 
 /// Returns the headers of a request. A field without a value has no header.

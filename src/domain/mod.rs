@@ -9,7 +9,7 @@
 pub mod clocks;
 pub mod compile;
 pub mod delay;
-pub mod desired;
+mod desired;
 pub mod event;
 pub(crate) mod kind;
 mod message;

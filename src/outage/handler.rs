@@ -5,16 +5,13 @@
 //!   that handle the type, their number.
 
 use std::{
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use backon::{BackoffBuilder as _, ExponentialBackoff};
 use metrics::gauge;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::pauses::backoff;
 use crate::{domain::words::EventType, meter};
@@ -42,7 +39,7 @@ pub(crate) struct HandlerOutage {
 pub(crate) struct HandlerHealth {
     event_type: EventType,
     /// Whether there is an outage. Each run asks.
-    is_down: AtomicBool,
+    is_down: watch::Sender<bool>,
     state: Mutex<State>,
 }
 
@@ -65,7 +62,7 @@ struct Outage {
 
 impl HandlerHealth {
     pub(crate) fn new(event_type: EventType) -> Self {
-        let health = Self { event_type, is_down: AtomicBool::new(false), state: Mutex::default() };
+        let health = Self { event_type, is_down: watch::Sender::new(false), state: Mutex::default() };
         health.gauge(0.0);
         health
     }
@@ -101,7 +98,7 @@ impl HandlerHealth {
         let mut pauses = backoff().build();
         let next = now + pauses.next().unwrap_or_default();
         state.outage = Some(Outage { since: now, next, pauses, reason: reason.to_owned(), is_said });
-        self.is_down.store(true, Ordering::Release);
+        self.is_down.send_replace(true);
         self.gauge(1.0);
     }
 
@@ -112,7 +109,7 @@ impl HandlerHealth {
         }
         let mut state = self.state();
         let Some(outage) = state.outage.take_if(|outage| outage.since <= started) else { return };
-        self.is_down.store(false, Ordering::Release);
+        self.is_down.send_replace(false);
         self.gauge(-1.0);
         if outage.is_said {
             let lasted = outage.since.elapsed();
@@ -124,7 +121,7 @@ impl HandlerHealth {
     pub(crate) fn forget(&self) {
         let mut state = self.state();
         let Some(outage) = state.outage.take() else { return };
-        self.is_down.store(false, Ordering::Release);
+        self.is_down.send_replace(false);
         self.gauge(-1.0);
         let event_type = &self.event_type;
         if outage.is_said {
@@ -142,8 +139,13 @@ impl HandlerHealth {
         Some(HandlerOutage { next: *next, long_from: *since + LONG, reason: reason.clone() })
     }
 
+    /// Returns a receiver of the beginnings and ends of outages.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<bool> {
+        self.is_down.subscribe()
+    }
+
     fn is_down(&self) -> bool {
-        self.is_down.load(Ordering::Acquire)
+        *self.is_down.borrow()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -102,6 +102,7 @@ fn decide(signals: Signals, now: Instant) -> (Intake, Option<Instant>) {
 pub(super) struct Gate {
     lane: Arc<Lane>,
     register: watch::Receiver<Known>,
+    handler: watch::Receiver<bool>,
     isolated: watch::Receiver<usize>,
     /// Whether the loop knows that the worker stops.
     stops: bool,
@@ -110,7 +111,7 @@ pub(super) struct Gate {
 impl Gate {
     pub(super) fn new(lane: &Arc<Lane>) -> Self {
         let (register, isolated) = (lane.common.health.subscribe(), lane.common.isolation.subscribe());
-        Self { lane: Arc::clone(lane), register, isolated, stops: false }
+        Self { lane: Arc::clone(lane), register, handler: lane.health.subscribe(), isolated, stops: false }
     }
 
     /// Asks. `free`: how many events may run beside those that run. Also returns when to ask again although nothing
@@ -121,18 +122,19 @@ impl Gate {
         let signals = Signals {
             stops: self.stops,
             register: if self.lane.spec.register { register } else { Health::Up },
-            handler: self.lane.health.outage(),
+            handler: if *self.handler.borrow_and_update() { self.lane.health.outage() } else { None },
             is_isolated: *self.isolated.borrow_and_update() > 0,
             free,
         };
         decide(signals, Instant::now())
     }
 
-    /// Waits until a signal changes. That of the handler changes with the end of a run.
+    /// Waits until a signal changes.
     pub(super) async fn changed(&mut self) {
         tokio::select! {
             () = self.lane.common.stop.cancelled(), if !self.stops => {}
             _ = self.register.changed() => {}
+            _ = self.handler.changed() => {}
             _ = self.isolated.changed() => {}
         }
     }

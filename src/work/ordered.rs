@@ -110,6 +110,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
         let believed = told.filter(|_| is_empty && !is_leaving).map(|told| told + BELIEVED);
         tokio::select! {
             biased;
+            () = gate.changed() => {}
             Some(ended) = OptionFuture::from(head.as_mut()) => {
                 head = None;
                 if let Err(GivenBack(before)) = ended {
@@ -118,7 +119,6 @@ pub(super) async fn work(lane: Arc<Lane>) {
                     over.cancel();
                 }
             }
-            () = gate.changed() => {}
             // Reads deliveries now, to know when each arrived.
             is_taken_back = consumer.next(&mut batch), if !is_leaving => {
                 behind.extend(batch.drain(..).filter_map(|delivery| lane.open(delivery)));

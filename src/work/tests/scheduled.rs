@@ -5,7 +5,7 @@ use crate::{
     domain::schedule::{
         definition::Definition,
         rule::Arm,
-        state::{Armed, State},
+        state::{Armed, RunOutcome, State},
         template::Template,
     },
     ports::ScheduleStates as _,
@@ -93,7 +93,7 @@ async fn the_next_event_is_confirmed_before_the_state_says_so_and_before_the_han
     let state = state(&world, "hourly").await;
     assert_eq!(state.armed.map(|armed| (armed.arm.position, armed.published)), Some((NOON + HOUR, Some(NOON))));
     let run = state.run.expect("a run");
-    assert_eq!((run.position, run.outcome.as_deref()), (NOON, Some("done")));
+    assert_eq!((run.position, run.outcome), (NOON, Some(RunOutcome::Done)));
 }
 
 #[tokio::test(start_paused = true)]

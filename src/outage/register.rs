@@ -46,7 +46,9 @@ impl Side {
             Self::Publisher => {
                 "events are published without a version and compete with nothing, and lists may lack them"
             }
-            Self::Worker => "no event of a type that needs it is started, and what has not started waits",
+            Self::Worker => {
+                "no event of a type that needs it is started, and what has not started goes back to its queue"
+            }
         }
     }
 

@@ -29,7 +29,7 @@ use self::register_calls::RegisterCalls;
 use super::{
     busy_wait::BusyPlaces,
     consumer::Consumer,
-    gate::{Cause, Gate, Intake},
+    gate::{Gate, Intake},
     isolation::{A_WHILE, Permit},
     lane::Lane,
     not_run::Wait,
@@ -197,11 +197,12 @@ impl Loop {
             }
             _ if self.until.is_cancelled() => self.consumer.leave(),
             // A probe keeps its event, which is claimed again once Redis answers.
-            Intake::Leave { .. } if is_probe == Some(false) => self.consumer.leave(),
-            Intake::Leave { .. } => {}
+            Intake::Leave { .. } if is_probe == Some(true) => {}
+            Intake::Leave { .. } => {
+                self.consumer.leave();
+                self.give_all_back();
+            }
             _ if is_probe.is_some_and(|is_probe| is_probe != probe.is_some()) => self.consumer.leave(),
-            // An event that waits here shows whether Redis is back.
-            Intake::Probe { cause: Cause::RegisterIsBack, .. } if !self.waiting.is_empty() => {}
             _ if is_idle => self.consumer.open(probe),
             _ => {}
         }

@@ -163,7 +163,12 @@ impl Lane {
             };
             let asked = Instant::now();
             if let Err(error) = self.common.register.record(&[record]).await {
-                self.unanswered(asked, &error, &event.id, "requeued event not recorded: an older one of its date may also run");
+                self.unanswered(
+                    asked,
+                    &error,
+                    &event.id,
+                    "requeued event not recorded: an older one of its date may also run",
+                );
             }
         }
         Ok((None, End::Finished, Counters::requeued))

@@ -18,7 +18,7 @@ pub(super) enum Intake {
     Probe { starts: usize, cause: Cause },
     /// Nothing starts. The consumer stays, and its prefetch bounds what waits.
     Hold { cause: Cause },
-    /// Nothing starts, and the consumer is cancelled. What has come waits in memory; a probe keeps its consumer.
+    /// Nothing starts, the consumer is cancelled, and what has not started goes back. A probe keeps its consumer and its event.
     Leave { cause: Cause },
     /// The worker stops.
     Stop,

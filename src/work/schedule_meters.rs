@@ -6,7 +6,10 @@ use metrics::{Gauge, gauge};
 use super::common::Common;
 use crate::{
     domain::{
-        schedule::{definition::Definition, state::{RunOutcome, State}},
+        schedule::{
+            definition::Definition,
+            state::{RunOutcome, State},
+        },
         spec::Topology,
     },
     meter,

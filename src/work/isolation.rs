@@ -59,7 +59,7 @@ impl Isolation {
         Permit::new(Arc::clone(&self.lock).write_owned().await)
     }
 
-    /// Waits until nothing runs, for several suspects at a time. From this call on nothing starts.
+    /// The same for several events that are put aside at a time. From this call on nothing starts.
     pub(super) fn together_alone(&self) -> Together {
         let (lock, wanted) = (Arc::clone(&self.lock), self.nothing_starts());
         let alone = async move {
@@ -73,6 +73,11 @@ impl Isolation {
     fn nothing_starts(&self) -> Wanted {
         self.wanted.send_modify(|wanted| *wanted += 1);
         Wanted(self.wanted.clone())
+    }
+
+    /// Whether nothing may start.
+    pub(super) fn is_wanted(&self) -> bool {
+        *self.wanted.borrow() > 0
     }
 
     /// Returns a receiver of the number of events for which nothing may start.
@@ -105,10 +110,6 @@ pub(super) async fn for_a_while<T, P>(permit: Option<P>, work: impl Future<Outpu
 mod tests {
     use super::*;
 
-    fn is_wanted(isolation: &Isolation) -> bool {
-        *isolation.subscribe().borrow() > 0
-    }
-
     #[tokio::test(start_paused = true)]
     async fn an_event_that_waits_to_run_alone_keeps_others_from_starting() {
         let isolation = Arc::new(Isolation::default());
@@ -118,10 +119,10 @@ mod tests {
             async move { drop(isolation.alone().await) }
         });
         tokio::task::yield_now().await;
-        assert!(is_wanted(&isolation) && isolation.try_shared().is_none());
+        assert!(isolation.is_wanted() && isolation.try_shared().is_none());
         drop(runs);
         waits.await.expect("no panic");
-        assert!(!is_wanted(&isolation) && isolation.try_shared().is_some());
+        assert!(!isolation.is_wanted() && isolation.try_shared().is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -129,7 +130,7 @@ mod tests {
         let isolation = Isolation::default();
         let _runs = isolation.try_shared();
         assert!(tokio::time::timeout(A_WHILE, isolation.alone()).await.is_err());
-        assert!(!is_wanted(&isolation) && isolation.try_shared().is_some());
+        assert!(!isolation.is_wanted() && isolation.try_shared().is_some());
     }
 
     #[tokio::test(start_paused = true)]

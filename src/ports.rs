@@ -203,8 +203,8 @@ pub trait Receipt: Send + Sync {
     /// Acknowledges the delivery, so that the broker removes the message.
     fn acknowledge(self: Box<Self>) -> Written;
 
-    /// Acknowledges the delivery at once: not together with deliveries that are still to be settled. For a delivery whose copy is in the broker and
-    /// may run at once: a crash before the acknowledgement makes two events of one.
+    /// Acknowledges the delivery at once: not together with deliveries that are still to be settled. For a delivery whose copy is in
+    /// the broker and may run at once: a crash before the acknowledgement makes two events of one.
     #[must_use]
     fn acknowledge_at_once(self: Box<Self>) -> Written {
         self.acknowledge()

@@ -59,7 +59,7 @@ impl Isolation {
         Permit::new(Arc::clone(&self.lock).write_owned().await)
     }
 
-    /// The same for several events that are put aside at a time. From this call on nothing starts.
+    /// Waits until nothing runs, for several suspects at a time. From this call on nothing starts.
     pub(super) fn together_alone(&self) -> Together {
         let (lock, wanted) = (Arc::clone(&self.lock), self.nothing_starts());
         let alone = async move {

@@ -89,6 +89,8 @@ pub enum RunOutcome {
     Dropped(String),
     /// It went to dead-letter.
     DeadLetter(String),
+    /// A text of another version. It is kept as it is.
+    Other(String),
 }
 
 impl fmt::Display for RunOutcome {
@@ -98,6 +100,7 @@ impl fmt::Display for RunOutcome {
             Self::Skipped(why) => write!(f, "skipped: {why}"),
             Self::Dropped(why) => write!(f, "dropped: {why}"),
             Self::DeadLetter(why) => write!(f, "dead-letter: {why}"),
+            Self::Other(text) => f.write_str(text),
         }
     }
 }
@@ -108,7 +111,8 @@ impl From<String> for RunOutcome {
             Some(("skipped", why)) => Self::Skipped(why.to_owned()),
             Some(("dropped", why)) => Self::Dropped(why.to_owned()),
             Some(("dead-letter", why)) => Self::DeadLetter(why.to_owned()),
-            _ => Self::Done,
+            _ if text == "done" => Self::Done,
+            _ => Self::Other(text),
         }
     }
 }

@@ -126,3 +126,13 @@ fn no_instant_is_left_out_because_jitter_puts_it_off() {
         state = state.armed(&definition.digest(), next, at(now));
     }
 }
+
+#[test]
+fn an_outcome_is_written_as_it_was_read() {
+    let texts = ["done", "skipped: busy: still", "dropped: why", "dead-letter: ", "postponed"];
+    for text in texts {
+        assert_eq!(RunOutcome::from(text.to_owned()).to_string(), text);
+    }
+    let letter = RunOutcome::from("dead-letter: no such customer".to_owned());
+    assert_eq!(letter, RunOutcome::DeadLetter("no such customer".to_owned()));
+}

@@ -7,9 +7,9 @@ use tokio::time::Instant;
 /// How many small calls may follow one another at once.
 const BURST: u32 = 32;
 
-/// Paces the small calls. A call costs Redis and the client as much as several events in it. So in the long run each begins four
-/// times the time of the last one after that: on a busy machine calls take longer, and then each is about more events. The first
-/// few wait for nothing.
+/// Paces the small calls. A call costs Redis and the client as much as several events in it. So in the long run each begins twice
+/// the time of the last one after that: on a busy machine calls take longer, and then each is about more events. The first few
+/// wait for nothing.
 pub(super) struct Pace {
     /// The longest time from one call to the next one.
     longest: Duration,
@@ -46,7 +46,7 @@ impl Pace {
     /// Notes that the call has ended.
     pub(super) fn ended(&mut self, now: Instant) {
         let took = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
-        self.each = (took * 4).min(self.longest);
+        self.each = (took * 2).min(self.longest);
     }
 }
 
@@ -79,8 +79,8 @@ mod tests {
 
     #[rstest]
     #[case::every_two_milliseconds(1_000, 2_000, 900, true)]
-    #[case::every_millisecond(1_000, 1_000, 200, true)]
-    #[case::every_millisecond_and_nothing_starts(1_000, 1_000, 200, false)]
+    #[case::every_half_millisecond(1_000, 500, 200, true)]
+    #[case::every_half_millisecond_and_nothing_starts(1_000, 500, 200, false)]
     #[case::a_burst(32, 0, 200, true)]
     #[case::a_burst_in_which_nothing_starts(16, 0, 200, false)]
     #[case::longer_than_the_pace(1_000, 0, 2_000, true)]
@@ -94,9 +94,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::short(200, 800)]
+    #[case::short(200, 400)]
     #[case::long(1_500, 2_000)]
-    fn calls_without_end_are_four_times_their_time_apart(#[case] took: u64, #[case] apart: u64) {
+    fn calls_without_end_are_twice_their_time_apart(#[case] took: u64, #[case] apart: u64) {
         let (longest, burst) = calls(10 * BURST, 0, took, true);
         assert!(longest <= micros(apart));
         assert_eq!(calls(10 * BURST + 1_000, 0, took, true).1, burst + micros(apart) * 1_000);

@@ -115,7 +115,7 @@ mod tests {
                 tokio::time::advance(took).await;
                 calls.ended(true);
             }
-            tokio::time::advance(Duration::from_millis(2)).await;
+            tokio::time::advance(Duration::from_millis(1)).await;
         }
     }
 }

@@ -63,7 +63,7 @@ cmd_hold() {
     if ((NODES > 1)); then mapfile -t NUMBERS < <(seq "$NODES"); fi
     [[ -r /proc/self/environ ]] || die $EXIT_MISSING "private instances need Linux with /proc mounted"
     ensure_packages
-    base=${TMPDIR:-/tmp}
+    base=${HATCHERY_HOLD_DIR:-${TMPDIR:-/tmp}}
     if [[ -n $DIR_FLAG ]]; then
         base=$DIR
         mkdir -p -- "$base" || die $EXIT_FAILED "can't make $base; --dir chooses another folder"

@@ -192,7 +192,10 @@ impl AmqpUrl {
                     // A hard error closes the connection, and fails the calls of others on it that did nothing wrong.
                     AMQPErrorKind::Hard(_) => {
                         let perhaps = match suspects::unreadable(error) {
-                            Some(_) => ", perhaps at a message that cannot be read (docs/operations/untranslatable.md)",
+                            Some(_) => {
+                                ", because it was too busy to start a queue, or at a message that cannot be read \
+                                          (docs/operations/untranslatable.md)"
+                            }
                             None => "",
                         };
                         BrokerError::Unreachable { url, reason: format!("it closed the connection: {reason}{perhaps}") }

@@ -23,7 +23,11 @@ pub use self::{
     owner::{Applied, Other, Owner},
     slot::{CopyVersion, DedupSlot, SlotError},
 };
-use super::words::{EventType, Reference};
+use super::{
+    event::Event,
+    wire::kept,
+    words::{EventType, Reference},
+};
 
 /// The event that a call is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,15 @@ pub struct Terms {
     pub dedup_retention: Duration,
     /// The longest time that a stream of newer events may postpone the run of a reference.
     pub max_wait: Duration,
+}
+
+impl Terms {
+    /// Returns how long after its *reserve* an event may be sent: half of the retention. The register forgets finished events
+    /// after the retention, and a version older than that could run after a newer one.
+    #[must_use]
+    pub fn sendable(&self) -> Duration {
+        self.dedup_retention / 2
+    }
 }
 
 /// The call *reserve*: a publisher makes it before it publishes into a slot other than `e:`.
@@ -91,6 +104,16 @@ pub struct Record {
     pub kept: Option<Bytes>,
     /// The settings of the type.
     pub terms: Terms,
+}
+
+impl Record {
+    /// Returns the record of an event that was published. `keeps` is the largest payload that its type keeps, in bytes.
+    #[must_use]
+    pub fn of(event: &Event, due: Timestamp, keeps: Option<usize>, terms: Terms) -> Self {
+        let CopyVersion { slot, version, .. } = event.stamp.clone();
+        let (subject, reason, kept) = (event.subject(), event.reason.clone(), kept::of(event, keeps));
+        Self { subject, slot, version, due, reason, kept, terms }
+    }
 }
 
 /// The call *claim*: a worker makes it just before a handler starts.

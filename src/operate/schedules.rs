@@ -131,7 +131,7 @@ impl Schedules {
                 continue;
             }
             let mut was_there = false;
-            schedules::change(&*self.shared.register, &name, |state| {
+            schedules::change(&*self.shared.register, &name, None, |state| {
                 was_there = state.as_ref().is_some_and(|state| !state.is_removed());
                 Some(state.unwrap_or_default().removed())
             })
@@ -181,7 +181,7 @@ impl Schedules {
         let definition = self.definition(name)?;
         let now = self.shared.clock.shared();
         let mut is_new = false;
-        let paused = schedules::change(&*self.shared.register, definition.name.as_str(), |state| {
+        let paused = schedules::change(&*self.shared.register, definition.name.as_str(), None, |state| {
             let state = state?;
             is_new = state.paused.is_none();
             Some(state.paused(now, reason))

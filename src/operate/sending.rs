@@ -23,7 +23,7 @@ use crate::{
     },
     publish::{
         published::{PUBLISH_LIMIT, PublishError},
-        publisher,
+        send,
     },
 };
 
@@ -165,14 +165,14 @@ impl Shared {
 
     /// Publishes within a limit: the register may forget an event that is handled long after the reserve.
     async fn publish(&self, send: &Sending, asked: Timestamp) -> Result<(), PublishError> {
-        let (copy, limit) = (&send.copy, time::due(asked, send.terms.dedup_retention / 2));
+        let (copy, limit) = (&send.copy, time::due(asked, send.terms.sendable()));
         let left = |limit| time::until(self.clock.shared(), limit).min(PUBLISH_LIMIT);
         let message = || {
             let now = self.clock.shared();
             // Computed for each try, because the remaining delay shrinks.
             limit.is_none_or(|limit| now <= limit).then(|| self.routes.to_scheduler(copy, copy.early_by(now)))
         };
-        publisher::send(&*self.broker, &self.outage, limit.map_or(PUBLISH_LIMIT, left), message).await
+        send::send(&*self.broker, &self.outage, limit.map_or(PUBLISH_LIMIT, left), message).await
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod new_event;
 pub(crate) mod published;
 pub(crate) mod publisher;
 mod run_for_test;
+pub(crate) mod send;
 #[cfg(test)]
 mod tests;
 pub(crate) mod versions;

@@ -7,7 +7,6 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use backon::Retryable;
 use fail::fail_point;
 use futures_util::{Stream, StreamExt, stream};
 use jiff::Timestamp;
@@ -23,6 +22,7 @@ use super::{
     meters::PublishMeters,
     new_event::NewEvent,
     published::{PUBLISH_LIMIT, PublishError, Published, SHORT},
+    send::{Given, confirm, give},
     versions::{Answer, Asked, VERSION_WAIT, Versions},
 };
 use crate::{
@@ -34,11 +34,10 @@ use crate::{
         schedule::forged::forged,
         spec::{Topology, TypeSpec},
         time,
-        wire::{Message, kept},
         words::{EventType, UnknownType},
     },
-    outage::{BrokerOutage, backoff},
-    ports::{Broker, BrokerError, Clock, Confirming, Register},
+    outage::BrokerOutage,
+    ports::{Broker, BrokerError, Clock, Register},
     routes::Routes,
     trace::{self, TraceContext, Traces},
 };
@@ -134,9 +133,6 @@ struct Begun {
     given: Given,
     room: Option<OwnedSemaphorePermit>,
 }
-
-/// What waits for the confirm of a message, or why the message was not sent.
-type Given = Result<Confirming, PublishError>;
 
 impl Publisher {
     /// Creates a publisher over any broker and register, for tests. Programs use
@@ -386,9 +382,7 @@ impl Shared {
             None => event.stamp = CopyVersion::uncontested(&event.id, 0),
         }
         fail_point!("publish.reserved");
-        // The register forgets finished events after the retention: a version older than that could run after a newer one. With
-        // half of the retention, the event reaches the broker well before that.
-        let limit = version.and_then(|_| time::due(*asked, terms.dedup_retention / 2));
+        let limit = version.and_then(|_| time::due(*asked, terms.sendable()));
         // Nobody closes the semaphore.
         let room = room.acquire_owned().await.ok();
         let now = self.clock.now();
@@ -407,8 +401,8 @@ impl Shared {
         let begun = timeout_at(deadline, begun).await.map_err(|_| PublishError::Timeout)?;
         let Begun { draft, version, unversioned, limit, deadline, given, room } = begun.ok_or(BrokerError::Closed)?;
         let Draft { event, route, due, terms, register, keeps, .. } = &draft;
-        // The register recognizes both copies by their id or version. The delay is computed anew for each try. Nothing is sent
-        // after the limit, because the adapter drops a publish whose caller is gone.
+        // The delay is computed anew for each try. Nothing is sent after the limit, because the adapter drops a publish whose
+        // caller is gone.
         let again = || {
             let route = event.nbf.map_or(*route, |_| self.routes.after(event.early_by(self.clock.latest())));
             limit.is_none_or(|limit| self.clock.now() <= limit).then(|| self.routes.by(route, event))
@@ -419,75 +413,11 @@ impl Shared {
             self.versions.went_without();
         }
         if version.is_some() || (*register && !self.versions.is_away()) {
-            let record = Record {
-                subject: event.subject(),
-                slot: event.stamp.slot.clone(),
-                version: event.stamp.version,
-                due: *due,
-                reason: event.reason.clone(),
-                kept: kept::of(event, *keeps),
-                terms: *terms,
-            };
+            let record = Record::of(event, *due, *keeps, *terms);
             self.versions.record(record).await;
         }
         fail_point!("publish.recorded");
         drop(room);
         Ok(Published { id: draft.event.id, unversioned })
-    }
-}
-
-/// Sends a message, unless it is too late. What is given one after the other reaches a queue in that order.
-async fn give(broker: &dyn Broker, deadline: Instant, message: Option<Message>) -> Given {
-    let sent = timeout_at(deadline, broker.send(message.ok_or(PublishError::Timeout)?)).await;
-    Ok(sent.map_err(|_| PublishError::Timeout)??)
-}
-
-/// Publishes until the broker confirms, at most until the limit. `message` builds the message anew for each try, and returns
-/// `None` once it is too late.
-pub(crate) async fn send(
-    broker: &dyn Broker,
-    outage: &BrokerOutage,
-    within: Duration,
-    mut message: impl FnMut() -> Option<Message>,
-) -> Result<(), PublishError> {
-    let deadline = Instant::now() + within;
-    let given = give(broker, deadline, message()).await;
-    confirm(broker, outage, deadline, given, message).await
-}
-
-/// Waits for the confirm of a message, and publishes it again until the broker confirms it, at most until the deadline.
-async fn confirm(
-    broker: &dyn Broker,
-    outage: &BrokerOutage,
-    deadline: Instant,
-    given: Given,
-    mut message: impl FnMut() -> Option<Message>,
-) -> Result<(), PublishError> {
-    let mut first = Some(given);
-    let publish = || {
-        let given = first.take();
-        let message = if given.is_none() { message() } else { None };
-        async move {
-            match given {
-                Some(given) => Ok(given?.await?),
-                None => Ok(broker.publish(message.ok_or(PublishError::Timeout)?).await?),
-            }
-        }
-    };
-    let sent = publish
-        .retry(backoff())
-        .when(|error| matches!(error, PublishError::Broker(error) if error.is_transient()))
-        .notify(|error, _| {
-            if let PublishError::Broker(error) = error {
-                outage.begins(error);
-            }
-        });
-    match timeout_at(deadline, sent).await {
-        Ok(sent) => {
-            sent?;
-            outage.ends();
-            Ok(())
-        }
-        Err(_) => Err(PublishError::Timeout),
     }
 }

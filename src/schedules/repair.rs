@@ -14,7 +14,7 @@ use crate::{
     },
     outage::BrokerOutage,
     ports::{Broker, Clock, Register, RegisterError},
-    publish::{published::PublishError, publisher},
+    publish::{published::PublishError, send},
     routes::Routes,
 };
 
@@ -55,7 +55,7 @@ impl Repairer<'_> {
         mut prepare: impl FnMut(Option<State>) -> Option<State> + Send,
     ) -> Result<Option<Wanted>, RepairError> {
         let mut wanted = None;
-        states::change(self.register, definition.name.as_str(), |state| {
+        let repaired = states::change(self.register, definition.name.as_str(), None, |state| {
             let (state, lacks) = prepare(state)?.repaired(definition, self.clock.shared());
             wanted = lacks;
             Some(state)
@@ -66,7 +66,8 @@ impl Repairer<'_> {
         self.publish(definition, arm).await?;
         let digest = definition.digest();
         let now = self.clock.shared();
-        states::change(self.register, definition.name.as_str(), |state| Some(state?.armed(&digest, arm, now))).await?;
+        let armed = |state: Option<State>| Some(state?.armed(&digest, arm, now));
+        states::change(self.register, definition.name.as_str(), repaired.as_ref(), armed).await?;
         Ok(Some(wanted))
     }
 
@@ -77,7 +78,7 @@ impl Repairer<'_> {
     /// Publishes an event, and tells the register's index of it.
     pub(crate) async fn send(&self, event: &Event) -> Result<(), RepairError> {
         let message = || Some(self.routes.to_scheduler(event, event.early_by(self.clock.shared())));
-        publisher::send(self.broker, self.outage, PUBLISH_LIMIT, message).await?;
+        send::send(self.broker, self.outage, PUBLISH_LIMIT, message).await?;
         states::record(self.register, self.topology, event).await?;
         Ok(())
     }

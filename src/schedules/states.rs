@@ -3,22 +3,29 @@
 use jiff::Timestamp;
 
 use crate::{
-    domain::{event::Event, register::Record, schedule::state::State, spec::Topology, wire::kept},
+    domain::{event::Event, register::Record, schedule::state::State, spec::Topology},
     ports::{Register, RegisterError, ScheduleStates},
 };
 
 /// Changes the state of a schedule. `change` is called again with the new state if somebody else has changed the state meanwhile. Returns
-/// the state after the change; `None` from `change` leaves the state as it is.
+/// the state after the change; `None` from `change` leaves the state as it is. `last` is the state as this caller has just
+/// left or found it, which saves reading it.
 pub(crate) async fn change(
     states: &(impl ScheduleStates + ?Sized),
     schedule: &str,
+    last: Option<&State>,
     mut change: impl FnMut(Option<State>) -> Option<State> + Send,
 ) -> Result<Option<State>, RegisterError> {
+    let mut last = last.map(State::text);
     loop {
-        let before = states.schedule(schedule).await?;
+        let (before, is_read) = match last.take() {
+            Some(text) => (Some(text), false),
+            None => (states.schedule(schedule).await?, true),
+        };
         let Some(after) = change(before.as_deref().and_then(State::parse)) else { return Ok(None) };
         let text = after.text();
-        if before.as_ref() == Some(&text) || states.replace_schedule(schedule, before.as_deref(), Some(&text)).await? {
+        let is_unchanged = is_read && before.as_ref() == Some(&text);
+        if is_unchanged || states.replace_schedule(schedule, before.as_deref(), Some(&text)).await? {
             return Ok(Some(after));
         }
     }
@@ -31,15 +38,7 @@ pub(crate) async fn record(
     event: &Event,
 ) -> Result<(), RegisterError> {
     let Some(spec) = topology.types.get(&event.event_type) else { return Ok(()) };
-    let record = Record {
-        subject: event.subject(),
-        slot: event.stamp.slot.clone(),
-        version: event.stamp.version,
-        due: event.due(),
-        reason: event.reason.clone(),
-        kept: kept::of(event, spec.keep_payload),
-        terms: spec.terms(&topology.redis),
-    };
+    let record = Record::of(event, event.due(), spec.keep_payload, spec.terms(&topology.redis));
     register.record(&[record]).await
 }
 

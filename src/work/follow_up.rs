@@ -10,7 +10,6 @@
 
 use std::time::Duration;
 
-use backon::Retryable;
 use fail::fail_point;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -24,10 +23,10 @@ use crate::{
         settlement::{Decision, Failed},
         time,
         ttl::Ttl,
-        wire::{Message, kept},
+        wire::Message,
     },
-    outage::backoff,
     ports::{BrokerError, RegisterError},
+    publish::send::until_confirmed,
 };
 
 /// The longest wait of a copy whose reference is busy.
@@ -125,7 +124,7 @@ impl Lane {
             return Ok((Some((fresh, To::Scheduler(delay))), end, Counters::requeued));
         }
         let slot = DedupSlot::RequeuedAt(at.as_millisecond());
-        let (fresh, version) = loop {
+        let (fresh, is_versioned) = loop {
             let (now, asked) = (self.common.clock.now(), Instant::now());
             let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
                 Ok(Reserved::Version(version)) => Some(version),
@@ -143,24 +142,14 @@ impl Lane {
                 None => alone.clone(),
             };
             let fresh = Event { stamp, ..fresh.clone() };
-            // The register forgets handled events after a while: a version older than that could run after a newer one. The
-            // limit is at least a second, so that a slow register does not keep the copy from being sent.
-            let sendable = (self.terms.dedup_retention / 2).max(SOONEST);
-            let limit = version.and_then(|_| time::due(now, sendable));
+            // At least a second, so that a slow register does not keep the copy from being sent.
+            let limit = version.and_then(|_| time::due(now, self.terms.sendable().max(SOONEST)));
             if self.send_before(limit, &fresh, time::until(now, at).max(SOONEST)).await? {
-                break (fresh, version);
+                break (fresh, version.is_some());
             }
         };
-        if let Some(version) = version {
-            let record = Record {
-                subject: event.subject(),
-                slot,
-                version,
-                due: at,
-                reason: fresh.reason.clone(),
-                kept: kept::of(&fresh, self.spec.keep_payload),
-                terms: self.terms,
-            };
+        if is_versioned {
+            let record = Record::of(&fresh, at, self.spec.keep_payload, self.terms);
             let asked = Instant::now();
             if let Err(error) = self.common.register.record(&[record]).await {
                 self.unanswered(
@@ -231,27 +220,20 @@ impl Lane {
         Ok(())
     }
 
-    /// Retries until confirmed: the register drops a duplicate, and a missing copy would lose the event. The message is made anew
-    /// for each try. The error says what becomes of the delivery.
+    /// Publishes until the broker confirms; the message is made anew for each try. The error says what becomes of the delivery.
     pub(super) async fn publish(&self, mut message: impl FnMut() -> Message + Send) -> Result<(), Disposition> {
         self.publish_if(|| Some(message())).await.map(drop)
     }
 
     /// Publishes until the broker confirms, or until there is no message any more. Returns whether the broker has confirmed one.
     async fn publish_if(&self, mut message: impl FnMut() -> Option<Message> + Send) -> Result<bool, Disposition> {
-        let publish = || {
-            let message = message();
-            async move {
-                match message {
-                    Some(message) => self.common.broker.publish(message).await.map(|()| true),
-                    None => Ok(false),
-                }
-            }
-        };
-        let published = publish
-            .retry(backoff())
-            .when(|error| !matches!(error, BrokerError::Closed | BrokerError::TooLarge { .. }))
-            .notify(|error, _| self.common.broker_outage.begins(error));
+        let published = until_confirmed(
+            &*self.common.broker,
+            &self.common.broker_outage,
+            None,
+            |error| !matches!(error, BrokerError::Closed | BrokerError::TooLarge { .. }),
+            &mut message,
+        );
         let published = tokio::select! {
             biased;
             published = published => published,
@@ -260,12 +242,7 @@ impl Lane {
             () = self.common.cannot_wait() => return Err(Disposition::GiveBack),
         };
         match published {
-            Ok(confirmed) => {
-                if confirmed {
-                    self.common.broker_outage.ends();
-                }
-                Ok(confirmed)
-            }
+            Ok(is_confirmed) => Ok(is_confirmed),
             // The broker's limit was higher when the event came. The delivery is all that there is of the event.
             Err(error @ BrokerError::TooLarge { .. }) => {
                 self.common.broker_outage.ends();

@@ -61,11 +61,12 @@ impl Lane {
             Admission::Drop { why, is_armed } => return self.refuse(event, why, is_armed),
         };
         let until = self.run_ends(now, Duration::ZERO);
+        let mut last = Some(state.clone());
         if skips.is_none() {
             // Before the next event is published, which may be due at once, and waits for the end of this one. If this worker dies
             // now, the event runs again, also if its schedule has another definition by then.
-            let started = self.change(link, |state| Some(state?.started(link, now, until)));
-            started.await.map_err(NotSettled::Answer)?;
+            let started = self.change(link, Some(&state), |state| Some(state?.started(link, now, until)));
+            last = started.await.map_err(NotSettled::Answer)?;
             fail_point!("work.schedule-started");
         }
         let arms = link.rule.mode == Mode::Fixed || skips.is_some();
@@ -73,7 +74,7 @@ impl Lane {
         let next = if arms { arming.await.map_err(NotSettled::Answer)? } else { None };
         if next.is_some() || skips.is_some() {
             let now = self.common.clock.shared();
-            let armed = self.change(link, |state| {
+            let armed = self.change(link, last.as_ref(), |state| {
                 let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm, now));
                 Some(match skips {
                     Some(why) => state.skipped(link, now, why),
@@ -100,13 +101,12 @@ impl Lane {
             Decision::Requeue { at, .. } => return self.note_wait(link, time::until(now, *at)).await,
         };
         let pauses = matches!(outcome, RunOutcome::DeadLetter(_)) && link.rule.on_failure == OnScheduleFailure::Pause;
-        let next = if link.rule.mode == Mode::Sequential && !pauses {
-            let state = self.restore(link).await?.unwrap_or_default();
-            self.arm_next(event, link, &state, now).await?
-        } else {
-            None
-        };
-        self.change(link, |state| {
+        let (mut last, mut next) = (None, None);
+        if link.rule.mode == Mode::Sequential && !pauses {
+            last = self.restore(link).await?;
+            next = self.arm_next(event, link, &last.clone().unwrap_or_default(), now).await?;
+        }
+        self.change(link, last.as_ref(), |state| {
             let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm, now));
             Some(state.ended(link, now, &outcome))
         })
@@ -121,7 +121,7 @@ impl Lane {
     /// Notes that the event waits for its next run.
     pub(super) async fn note_wait(&self, link: &Link, wait: Duration) -> Result<(), Disposition> {
         let until = self.run_ends(self.common.clock.shared(), wait);
-        self.change(link, |state| Some(state?.goes_on(link, until))).await.map(drop)
+        self.change(link, None, |state| Some(state?.goes_on(link, until))).await.map(drop)
     }
 
     /// Arms the next event of a chain that stands still at an event that was settled elsewhere. Returns how to answer the delivery of this copy.
@@ -137,7 +137,7 @@ impl Lane {
         let Some(state) = self.restore(link).await?.filter(|state| state.stands_at(link)) else { return Ok(()) };
         let now = self.common.clock.shared();
         let Some(next) = self.arm_next(event, link, &state, now).await? else { return Ok(()) };
-        self.change(link, |state| Some(state?.armed(&link.digest, next, now))).await?;
+        self.change(link, Some(&state), |state| Some(state?.armed(&link.digest, next, now))).await?;
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule was settled before; its schedule goes on with the next one");
         Ok(())
     }
@@ -193,19 +193,20 @@ impl Lane {
     /// Returns the state of a schedule. If Redis has lost it, it is that of this worker's file, if the file has the schedule.
     async fn restore(&self, link: &Link) -> Result<Option<State>, Disposition> {
         let own = self.common.topology.schedules.get(&link.schedule).map(Definition::digest);
-        self.change(link, |state| State::restored(state, own.as_deref(), self.common.clock.shared())).await
+        self.change(link, None, |state| State::restored(state, own.as_deref(), self.common.clock.shared())).await
     }
 
     /// Changes the state of a schedule, however long it takes until Redis answers.
     async fn change(
         &self,
         link: &Link,
+        last: Option<&State>,
         mut change: impl FnMut(Option<State>) -> Option<State> + Send,
     ) -> Result<Option<State>, Disposition> {
         let mut pauses = backoff().build();
         loop {
             let asked = Instant::now();
-            match schedules::change(&*self.common.register, link.schedule.as_str(), &mut change).await {
+            match schedules::change(&*self.common.register, link.schedule.as_str(), last, &mut change).await {
                 Ok(state) => {
                     self.common.register_answered(asked);
                     return Ok(state);

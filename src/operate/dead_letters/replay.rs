@@ -26,7 +26,7 @@ use crate::{
     ports::Receipt,
     publish::{
         published::{PUBLISH_LIMIT, PublishError},
-        publisher,
+        send,
     },
 };
 
@@ -110,7 +110,7 @@ impl Replay {
         let messages = messages.into_iter().filter_map(|held| Some((queue(&held)?, held)));
         let send = |(queue, held): (String, Held)| async move {
             let message = returned(&held.letter, &queue);
-            (held, publisher::send(&**broker, outage, PUBLISH_LIMIT, || Some(message.clone())).await)
+            (held, send::send(&**broker, outage, PUBLISH_LIMIT, || Some(message.clone())).await)
         };
         let (mut confirmed, mut result) = (Vec::new(), Ok(()));
         for (held, answer) in join_all(messages.map(send)).await {
@@ -153,7 +153,7 @@ impl Replay {
     async fn send(&self, copy: &Event) -> Result<(), PublishError> {
         let Shared { broker, outage, routes, clock, .. } = &*self.shared;
         let message = || Some(routes.to_scheduler(copy, copy.early_by(clock.shared())));
-        publisher::send(&**broker, outage, PUBLISH_LIMIT, message).await
+        send::send(&**broker, outage, PUBLISH_LIMIT, message).await
     }
 }
 

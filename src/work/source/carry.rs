@@ -18,7 +18,7 @@ use crate::{
     publish::{
         new_event::NewEvent,
         published::{PUBLISH_LIMIT, PublishError, Published},
-        publisher,
+        send,
     },
 };
 
@@ -109,7 +109,7 @@ impl Source {
             body: message.body.clone(),
         };
         let (broker, outage) = (&*self.common.broker, &self.common.broker_outage);
-        match publisher::send(broker, outage, PUBLISH_LIMIT, || Some(letter.clone())).await {
+        match send::send(broker, outage, PUBLISH_LIMIT, || Some(letter.clone())).await {
             Ok(()) => {
                 self.counters.unmappable();
                 Ok(())

@@ -1,0 +1,80 @@
+//! Sends a message until the broker confirms it: the one way of publishers, workers and people's commands.
+
+use std::time::Duration;
+
+use backon::Retryable;
+use tokio::time::{Instant, timeout_at};
+
+use super::published::PublishError;
+use crate::{
+    domain::wire::Message,
+    outage::{BrokerOutage, backoff},
+    ports::{Broker, BrokerError, Confirming},
+};
+
+/// What waits for the confirm of a message that was sent, or why it was not; `None` if it was too late to send it.
+pub(super) type Given = Option<Result<Confirming, BrokerError>>;
+
+/// Sends a message, unless it is too late. What is given one after the other reaches a queue in that order.
+pub(super) async fn give(broker: &dyn Broker, deadline: Instant, message: Option<Message>) -> Given {
+    timeout_at(deadline, broker.send(message?)).await.ok()
+}
+
+/// Publishes until the broker confirms, at most until the limit. `message` builds the message anew for each try, and returns
+/// `None` once it is too late.
+pub(crate) async fn send(
+    broker: &dyn Broker,
+    outage: &BrokerOutage,
+    within: Duration,
+    mut message: impl FnMut() -> Option<Message>,
+) -> Result<(), PublishError> {
+    let deadline = Instant::now() + within;
+    let given = give(broker, deadline, message()).await;
+    confirm(broker, outage, deadline, given, message).await
+}
+
+/// Waits for the confirm of a message, and publishes it again until the broker confirms it, at most until the deadline.
+pub(super) async fn confirm(
+    broker: &dyn Broker,
+    outage: &BrokerOutage,
+    deadline: Instant,
+    given: Given,
+    message: impl FnMut() -> Option<Message>,
+) -> Result<(), PublishError> {
+    let given = Some(given.ok_or(PublishError::Timeout)?);
+    let sent = until_confirmed(broker, outage, given, BrokerError::is_transient, message);
+    match timeout_at(deadline, sent).await {
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) | Err(_) => Err(PublishError::Timeout),
+        Ok(Err(error)) => Err(error.into()),
+    }
+}
+
+/// Publishes until the broker confirms, until there is no message any more, or until an error that is not worth a repetition. The register
+/// recognizes copies by their id or version, so one that arrives twice does no harm, and a missing one would lose the event.
+/// Returns whether the broker has confirmed one.
+pub(crate) async fn until_confirmed(
+    broker: &dyn Broker,
+    outage: &BrokerOutage,
+    mut given: Given,
+    is_repeated: impl Fn(&BrokerError) -> bool,
+    mut message: impl FnMut() -> Option<Message>,
+) -> Result<bool, BrokerError> {
+    let publish = || {
+        let given = given.take();
+        let message = if given.is_none() { message() } else { None };
+        async move {
+            match (given, message) {
+                (Some(given), _) => given?.await?,
+                (None, Some(message)) => broker.publish(message).await?,
+                (None, None) => return Ok(false),
+            }
+            Ok(true)
+        }
+    };
+    let is_confirmed = publish.retry(backoff()).when(is_repeated).notify(|error, _| outage.begins(error)).await?;
+    if is_confirmed {
+        outage.ends();
+    }
+    Ok(is_confirmed)
+}

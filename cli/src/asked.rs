@@ -1,8 +1,7 @@
 //! The flags `--migrate` and `--prune`, which ask a plan for more than declaring objects.
 
+use hatchery_admin::plan::Plan;
 use serde::{Deserialize, Serialize};
-
-use crate::plan::Plan;
 
 /// The changes that happen only if the user asks for them.
 #[derive(clap::Args, Clone, Copy, Debug, Serialize, Deserialize)]

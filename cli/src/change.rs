@@ -15,14 +15,16 @@ use hatchery::{
         rabbitmq::connection::AmqpUrl,
     },
 };
+use hatchery_admin::{
+    broker::declare::Declarer,
+    management::{Management as _, ManagementApi},
+    observed::Observed,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
-    broker::declare::Declarer,
     connect,
     exit::{Ended, Exit},
-    management::{Management as _, ManagementApi},
-    observed::Observed,
     output::Output,
 };
 

@@ -11,6 +11,7 @@ use hatchery::{
     Events, Topology,
     internals::{operate::LeftBehind, time::millis_text, words::EventType},
 };
+use hatchery_admin::plan::Plan;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -19,7 +20,6 @@ use crate::{
     connect,
     exit::{Ended, Exit},
     output::Output,
-    plan::Plan,
 };
 
 /// How long Redis may take to answer for all types together. A plan works without Redis, so it does not wait long.

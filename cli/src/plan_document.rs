@@ -6,6 +6,10 @@ use hatchery::{
     file::Lines,
     internals::compile::{Argument, Binding, Exchange, Policy, Queue},
 };
+use hatchery_admin::{
+    observed::Observed,
+    plan::{Action, Address, Change, Counts, Difference, Held, Kind, Need, Object, Plan},
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -14,8 +18,6 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::{
     asked::Asked,
     left_types::{LeftType, LeftTypes},
-    observed::Observed,
-    plan::{Action, Address, Change, Counts, Difference, Held, Kind, Need, Object, Plan},
     schedules::Armed,
 };
 

@@ -12,12 +12,11 @@ use hatchery::{
         words::plain,
     },
 };
+use hatchery_admin::{management::ManagementApi, observed::Observed};
 
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
-    management::ManagementApi,
-    observed::Observed,
     output::Output,
 };
 

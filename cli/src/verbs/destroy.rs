@@ -6,23 +6,25 @@ use std::{
 };
 
 use hatchery::internals::compile::{Desired, compile};
+use hatchery_admin::{
+    broker::{
+        declare::{DeclareCause, Declarer},
+        destroy::first_in_use,
+    },
+    management::{Management as _, ManagementApi, ManagementError},
+    observed::Observed,
+    plan::{Address, Destruction, Plan, Step, destruction},
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     args::{Common, parse_patience},
     asked::Asked,
-    broker::{
-        declare::{DeclareCause, Declarer},
-        destroy::first_in_use,
-    },
     change::{approve, lock, one_broker, same_broker, unless_interrupted},
     exit::{Ended, Exit},
     load,
-    management::{Management as _, ManagementApi, ManagementError},
-    observed::Observed,
     output::{GREEN, Output},
-    plan::{Address, Destruction, Plan, Step, destruction},
     plan_document::{ChangeView, FORMAT_VERSION, view},
     register::{self, Looked},
     render, schedules,

@@ -3,6 +3,11 @@
 use std::path::PathBuf;
 
 use hatchery::internals::{compile::compile, versions};
+use hatchery_admin::{
+    management::{Management as _, ManagementApi},
+    observed::Observed,
+    plan::{Plan, plan},
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -13,10 +18,7 @@ use crate::{
     exit::Exit,
     left_types::{self, LeftTypes},
     load,
-    management::{Management as _, ManagementApi},
-    observed::Observed,
     output::{Format, Output},
-    plan::{Plan, plan},
     plan_document::{ChangeView, Head, Source, document, head, with_line},
     plan_file::PlanFile,
     register, render,

@@ -7,13 +7,12 @@ use hatchery::internals::{
     compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
     operate::ScheduleChange,
 };
+use hatchery_admin::observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue};
 use rstest::rstest;
 
 use super::*;
 use crate::{
     golden::{golden, screens},
-    observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue},
-    plan::{APPLY_TO, PRIORITY},
     schedules::Armed,
 };
 
@@ -57,8 +56,8 @@ pub(crate) fn applied(desired: &Desired) -> Observed {
     let policy = |policy: &Policy| LivePolicy {
         name: policy.name.clone(),
         pattern: policy.pattern.clone(),
-        apply_to: APPLY_TO.to_owned(),
-        priority: PRIORITY,
+        apply_to: Policy::APPLY_TO.to_owned(),
+        priority: Policy::PRIORITY,
         definition: live(&policy.definition),
     };
     Observed {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::{
-    left_types::LeftTypes,
+use hatchery_admin::{
     observed::Observed,
-    output::GREEN,
     plan::{Address, Plan},
 };
+
+use crate::{left_types::LeftTypes, output::GREEN};
 
 /// The width in columns at which a cause gets a line of its own.
 const WIDTH: usize = 80;
@@ -89,7 +89,8 @@ pub(super) fn first(left: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{golden::screens, plan::Kind};
+    use crate::golden::screens;
+    use hatchery_admin::plan::Kind;
 
     /// The golden screens: `tests/apply/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]

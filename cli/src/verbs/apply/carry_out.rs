@@ -3,6 +3,15 @@
 use std::time::{Duration, Instant};
 
 use backon::{ExponentialBuilder, Retryable as _};
+use hatchery_admin::{
+    broker::{
+        declare::{DeclareCause, DeclareError, Declarer},
+        steps::APART,
+    },
+    management::{Management as _, ManagementError},
+    observed::Observed,
+    plan::{Address, Plan, Step, kept, plan},
+};
 use indicatif::ProgressBar;
 
 use super::{
@@ -11,15 +20,8 @@ use super::{
     context::Apply,
 };
 use crate::{
-    broker::{
-        declare::{DeclareCause, DeclareError, Declarer},
-        steps::APART,
-    },
     change::same_broker,
     exit::{Ended, Exit},
-    management::{Management as _, ManagementError},
-    observed::Observed,
-    plan::{Address, Plan, Step, kept, plan},
     plan_document::digest,
     register::Free,
 };

@@ -6,6 +6,11 @@ use std::{
 };
 
 use hatchery::{Topology, internals::compile::Desired};
+use hatchery_admin::{
+    management::{Management as _, ManagementApi, ManagementError},
+    observed::Observed,
+    plan::{Plan, plan},
+};
 
 use super::{
     answer::{Answer, NotRemoved, Report},
@@ -16,10 +21,7 @@ use crate::{
     asked::Asked,
     exit::{Ended, Exit},
     left_types::{self, LeftTypes},
-    management::{Management as _, ManagementApi, ManagementError},
-    observed::Observed,
     output::Output,
-    plan::{Plan, plan},
     plan_document::{Source, document},
     register::{self, Free, Looked},
     render,

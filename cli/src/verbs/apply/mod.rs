@@ -11,17 +11,16 @@ use std::{
 };
 
 use hatchery::internals::{compile::compile, ttl};
+use hatchery_admin::{broker::steps::APART, management::ManagementApi};
 
 pub(crate) use self::answer::Answer;
 use self::{carried::Carried, context::Apply};
 use crate::{
     args::{Common, UsageError, parse_patience},
     asked::Asked,
-    broker::steps::APART,
     change::{approve, lock, one_broker, unless_interrupted},
     exit::{Ended, Exit},
     left_types, load,
-    management::ManagementApi,
     output::Output,
     plan_document::{self, Source},
     plan_file::PlanFile,

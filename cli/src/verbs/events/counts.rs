@@ -9,16 +9,14 @@ use hatchery::{
     EventInfo, Topology,
     internals::{compile::compile, names::Names, spec::TypeSpec},
 };
-use tokio::time::timeout;
-
-use crate::{
-    args::Common,
+use hatchery_admin::{
     broker::look::look,
-    change::one_broker,
-    connect,
     management::{Management as _, ManagementApi},
     observed::{Counts, Observed},
 };
+use tokio::time::timeout;
+
+use crate::{args::Common, change::one_broker, connect};
 
 /// How long the broker may take. The events themselves are from Redis, so a person need not wait longer.
 const LIMIT: Duration = Duration::from_secs(5);

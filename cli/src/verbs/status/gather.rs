@@ -25,6 +25,11 @@ use hatchery::{
         schedule::state::State as ScheduleState,
     },
 };
+use hatchery_admin::{
+    broker::look::look,
+    figures::Channel,
+    management::{ManagementApi, ManagementError},
+};
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -37,11 +42,8 @@ use super::{
 };
 use crate::{
     args::{Common, UsageError},
-    broker::look::look,
     change::one_broker,
     connect,
-    figures::Channel,
-    management::{ManagementApi, ManagementError},
 };
 
 /// How long the broker may take to answer. With 5,000 queues it takes less than a second.
@@ -362,7 +364,7 @@ mod tests {
     use hatchery::internals::compile::compile;
 
     use super::*;
-    use crate::management::ManagementUrl;
+    use hatchery_admin::management::ManagementUrl;
 
     #[tokio::test(start_paused = true)]
     async fn a_frozen_broker_is_given_up_after_the_limit_of_one_look() {

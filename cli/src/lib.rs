@@ -26,7 +26,6 @@ mod output;
 mod plan_document;
 mod plan_file;
 mod refused;
-mod register;
 mod render;
 mod schedules;
 mod stop;

@@ -7,6 +7,7 @@ use hatchery::{
     internals::compile::{Argument, Binding, Exchange, Policy, Queue},
 };
 use hatchery_admin::{
+    Asked, LeftTypes,
     observed::Observed,
     plan::{Action, Address, Change, Counts, Difference, Held, Kind, Need, Object, Plan},
 };
@@ -16,8 +17,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
-    asked::Asked,
-    left_types::{LeftType, LeftTypes},
+    left_types::{self, LeftType},
     schedules::Armed,
 };
 
@@ -192,7 +192,7 @@ pub(crate) fn head(
         blocked: plan.is_blocked(asked.migrate) || left.is_blocked(asked.prune),
         counts: plan.counts(),
         digest: digest(plan),
-        left_types: left.view(),
+        left_types: left_types::view(left),
         schedules: schedules.map(<[Armed]>::to_vec),
     }
 }

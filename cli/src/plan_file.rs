@@ -6,13 +6,11 @@ use hatchery::{
     FileError, Topology,
     internals::{bounded_file, words::unless_url},
 };
-use hatchery_admin::{observed::Observed, plan::Plan};
+use hatchery_admin::{Asked, LeftTypes, observed::Observed, plan::Plan};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    asked::Asked,
-    left_types::LeftTypes,
     plan_document::{FORMAT_VERSION, Source, digest, document, hex},
     schedules::Armed,
 };

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use anstyle::Style;
 use hatchery::internals::{compile::Binding, names, words::plain};
-use hatchery_admin::plan::{Action, Address, Change, Kind, Need, Object, Plan};
+use hatchery_admin::{
+    Asked,
+    plan::{Action, Address, Change, Kind, Need, Object, Plan},
+};
 use serde_json::Value;
 
 use crate::{
-    asked::Asked,
     output::{CYAN, DIM, GREEN, RED, YELLOW},
     schedules::Armed,
 };

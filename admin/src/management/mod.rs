@@ -19,7 +19,7 @@ use serde_json::json;
 use self::client::Client;
 pub use self::{
     port::{Management, ManagementError},
-    url::ManagementUrl,
+    url::{ManagementUrl, ManagementUrlError},
 };
 use crate::observed::{Counts, LivePolicy, LiveQueue, Observed};
 

@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 
 use hatchery::internals::{
-    compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
+    compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target, compile},
     operate::ScheduleChange,
 };
-use hatchery_admin::observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue};
+use hatchery_admin::{
+    observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue},
+    plan::plan,
+};
 use rstest::rstest;
 
 use super::*;
-use crate::{
-    golden::{golden, screens},
-    schedules::Armed,
-};
+use crate::golden::{golden, screens};
 
 pub(crate) const FILE: &str = "\
 version: 1

@@ -11,10 +11,10 @@ use hatchery::{
         words::may_be_url,
     },
 };
+use hatchery_admin::management::ManagementUrl;
 
 use crate::{
     log::LogFormat,
-    management::ManagementUrl,
     output::{Format, Output},
 };
 

@@ -1,27 +1,21 @@
 //! The flags `--migrate` and `--prune`, which ask a plan for more than declaring objects.
 
-use serde::{Deserialize, Serialize};
-
-use crate::plan::Plan;
+use hatchery_admin::Asked;
 
 /// The changes that happen only if the user asks for them.
-#[derive(clap::Args, Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Asked {
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Flags {
     /// Replace objects that cannot be changed in place; their events are moved, and none is lost
     #[arg(long)]
-    pub(crate) migrate: bool,
+    migrate: bool,
 
     /// Remove owned objects that are no longer in the file, once they are provably empty
     #[arg(long)]
-    pub(crate) prune: bool,
+    prune: bool,
 }
 
-impl Asked {
-    pub(crate) const fn and(self, other: Self) -> Self {
-        Self { migrate: self.migrate || other.migrate, prune: self.prune || other.prune }
-    }
-
-    pub(crate) fn nothing_to_do(self, plan: &Plan) -> bool {
-        plan.in_sync() && !(self.prune && plan.counts().leftover > 0)
+impl From<Flags> for Asked {
+    fn from(Flags { migrate, prune }: Flags) -> Self {
+        Self { migrate, prune }
     }
 }

@@ -1,8 +1,12 @@
 //! Builds a connection from the arguments.
 
-use hatchery::{Builder, ConnectError, Hatchery, Topology};
+use hatchery::{BrokerError, Builder, ConnectError, Hatchery, Topology};
+use hatchery_admin::{Admin, AdminError};
 
-use crate::args::{Common, UsageError};
+use crate::{
+    args::{Common, UsageError},
+    exit::{Ended, Exit},
+};
 
 /// Connects under this name. The management UI shows it together with the host's name.
 pub(crate) async fn connect(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Hatchery> {
@@ -27,4 +31,39 @@ pub(crate) fn usage(error: ConnectError) -> anyhow::Error {
 /// Returns the connection's name together with the host's.
 pub(crate) fn here(name: &str) -> String {
     format!("{name} @ {}", rustix::system::uname().nodename().to_string_lossy())
+}
+
+/// Returns the topology with the servers of these arguments, for the verbs that look at the broker or change it.
+pub(crate) fn admin(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Admin> {
+    let is_redis_given = common.given_redis_url()?.is_some_and(|url| !url.secret().is_empty());
+    let management = common.management_url(&common.amqp_url()?)?;
+    Admin::with(builder(common, topology, name)?, management, is_redis_given).map_err(told)
+}
+
+/// Returns the error of a change with its exit code, and with the words of the command line.
+pub(crate) fn told(error: AdminError) -> anyhow::Error {
+    let (exit, message) = match error {
+        AdminError::Unsafe(error) => return error.into(),
+        AdminError::Connect(error) => return usage(error),
+        AdminError::Management(error) => return error.into(),
+        AdminError::Declare(error) => return error.into(),
+        AdminError::Broker(BrokerError::Locked { object }) => {
+            let advice = "nothing was written. Run it again, or wait longer with --lock-timeout; if none is \
+                          running, look up the connection that owns that queue";
+            (Exit::Locked, format!("another apply or destroy holds {object}; {advice}"))
+        }
+        AdminError::Broker(error) => return error.into(),
+        AdminError::TwoBrokers(_) => {
+            let advice = "Set --management-url (RABBITMQ_MANAGEMENT_URL) to the management API of the broker of \
+                          --amqp-url (AMQP_URL)";
+            (Exit::Unreachable, format!("{error}. {advice}"))
+        }
+        AdminError::NoLock(_) => (Exit::Unreachable, format!("{error}. Check --amqp-url and --management-url")),
+        AdminError::InUse(_) | AdminError::Blocked(_) | AdminError::ObjectsInUse(_) => {
+            (Exit::Blocked, error.to_string())
+        }
+        AdminError::Stale => (Exit::Locked, error.to_string()),
+        error => (Exit::Partly, error.to_string()),
+    };
+    Ended::new(exit, message).into()
 }

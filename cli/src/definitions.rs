@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hatchery::internals::compile::{Argument, Desired, Target};
+use hatchery::internals::compile::{self, Argument, Desired, Target};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::plan::{APPLY_TO, PRIORITY};
 
 /// RabbitMQ's definitions of a topology.
 #[derive(Serialize, JsonSchema)]
@@ -106,8 +104,8 @@ pub(crate) fn definitions<'a>(desired: &'a Desired, vhost: Option<&'a str>) -> D
     let policies = desired.policies.iter().map(|policy| Policy {
         name: &policy.name,
         pattern: &policy.pattern,
-        apply_to: APPLY_TO,
-        priority: PRIORITY,
+        apply_to: compile::Policy::APPLY_TO,
+        priority: compile::Policy::PRIORITY,
         definition: &policy.definition,
     });
     Definitions {

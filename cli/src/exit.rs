@@ -9,12 +9,12 @@ use hatchery::{
         operate::{DeadLettersError, SchedulesError},
     },
 };
-
-use crate::{
-    args::UsageError,
+use hatchery_admin::{
     broker::declare::{DeclareCause, DeclareError},
     management::ManagementError,
 };
+
+use crate::args::UsageError;
 
 /// How the process ends. The help of `topology` lists the codes, and the reference has the same list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

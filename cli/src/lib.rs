@@ -2,8 +2,6 @@
 
 mod args;
 mod asked;
-#[doc(hidden)]
-pub mod broker;
 mod change;
 mod commands;
 mod connect;
@@ -12,8 +10,6 @@ mod definitions;
 mod documentation;
 mod drawing;
 mod exit;
-#[doc(hidden)]
-pub mod figures;
 #[cfg(test)]
 mod golden;
 mod graph;
@@ -26,17 +22,10 @@ mod left_types;
 mod listen;
 mod load;
 mod log;
-#[doc(hidden)]
-pub mod management;
-#[doc(hidden)]
-pub mod observed;
 mod output;
-#[doc(hidden)]
-pub mod plan;
 mod plan_document;
 mod plan_file;
 mod refused;
-mod register;
 mod render;
 mod schedules;
 mod stop;

@@ -6,16 +6,18 @@ use hatchery::{
     file::Lines,
     internals::compile::{Argument, Binding, Exchange, Policy, Queue},
 };
+use hatchery_admin::{
+    Asked, LeftTypes,
+    observed::Observed,
+    plan::{Action, Address, Change, Counts, Difference, Held, Kind, Need, Object, Plan},
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
-    asked::Asked,
-    left_types::{LeftType, LeftTypes},
-    observed::Observed,
-    plan::{Action, Address, Change, Counts, Difference, Held, Kind, Need, Object, Plan},
+    left_types::{self, LeftType},
     schedules::Armed,
 };
 
@@ -190,7 +192,7 @@ pub(crate) fn head(
         blocked: plan.is_blocked(asked.migrate) || left.is_blocked(asked.prune),
         counts: plan.counts(),
         digest: digest(plan),
-        left_types: left.view(),
+        left_types: left_types::view(left),
         schedules: schedules.map(<[Armed]>::to_vec),
     }
 }

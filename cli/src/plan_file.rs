@@ -6,14 +6,11 @@ use hatchery::{
     FileError, Topology,
     internals::{bounded_file, words::unless_url},
 };
+use hatchery_admin::{Asked, LeftTypes, observed::Observed, plan::Plan};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    asked::Asked,
-    left_types::LeftTypes,
-    observed::Observed,
-    plan::Plan,
     plan_document::{FORMAT_VERSION, Source, digest, document, hex},
     schedules::Armed,
 };

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use anstyle::Style;
 use hatchery::internals::{compile::Binding, names, words::plain};
+use hatchery_admin::{
+    Asked,
+    plan::{Action, Address, Change, Kind, Need, Object, Plan},
+};
 use serde_json::Value;
 
 use crate::{
-    asked::Asked,
     output::{CYAN, DIM, GREEN, RED, YELLOW},
-    plan::{Action, Address, Change, Kind, Need, Object, Plan},
     schedules::Armed,
 };
 

@@ -1,20 +1,11 @@
-//! Says what an apply would do with the schedules, and arms them after it.
+//! The words about what an apply does with the schedules.
 
-use std::time::Duration;
-
-use hatchery::{Topology, internals::operate::ScheduleChange};
+use hatchery::internals::operate::ScheduleChange;
+use hatchery_admin::ScheduleChanges;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{
-    args::Common,
-    connect,
-    exit::{Ended, Exit},
-    output::{GREEN, Output},
-};
-
-/// How long Redis may take to answer. A plan works without Redis, so it does not wait long.
-const LIMIT: Duration = Duration::from_secs(3);
+use crate::output::GREEN;
 
 /// What an apply has done with a schedule, or would do.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -69,100 +60,9 @@ impl Armed {
     }
 }
 
-/// What an apply would do with the schedules.
-pub(crate) struct Planned {
-    /// What becomes of each schedule; `Err` says why Redis does not tell.
-    changes: Result<Vec<Armed>, String>,
-}
-
-impl Planned {
-    /// Returns the schedules; `None` if Redis does not tell.
-    pub(crate) fn changes(&self) -> Option<&[Armed]> {
-        self.changes.as_deref().ok()
-    }
-
-    /// Tells whether an apply would change a schedule, as far as that is known.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.changes.iter().flatten().any(Armed::is_change)
-    }
-
-    /// Tells whether Redis told what an apply would do.
-    pub(crate) const fn is_known(&self) -> bool {
-        self.changes.is_ok()
-    }
-
-    /// Warns if Redis does not tell.
-    pub(crate) fn warn(&self, output: Output) {
-        if let Err(why) = &self.changes {
-            output.warn(&format!("cannot plan the schedules: {why}"));
-        }
-    }
-}
-
-/// Returns what an apply would do with the schedules, and writes nothing.
-pub(crate) async fn plan(common: &Common, topology: &Topology) -> anyhow::Result<Planned> {
-    if !are_looked_at(common, topology)? {
-        return Ok(Planned { changes: Ok(Vec::new()) });
-    }
-    let asking = async {
-        let events = connect::builder(common, topology.clone(), "topology plan")?.events()?;
-        anyhow::Ok(events.schedules().plan().await?)
-    };
-    let changes = match tokio::time::timeout(LIMIT, asking).await {
-        Ok(Ok(changes)) => Ok(changes.into_iter().map(Armed::of).collect()),
-        // A file without schedules has none to remove most of the time.
-        Ok(Err(_)) | Err(_) if topology.schedules.is_empty() => Ok(Vec::new()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("Redis does not answer".to_owned()),
-    };
-    Ok(Planned { changes })
-}
-
-/// Tells whether Redis is asked about schedules. A topology without schedules needs no Redis for it.
-fn are_looked_at(common: &Common, topology: &Topology) -> anyhow::Result<bool> {
-    let has_redis = common.given_redis_url()?.is_some_and(|url| !url.secret().is_empty());
-    Ok(!topology.schedules.is_empty() || has_redis && topology.types.values().any(|spec| spec.register))
-}
-
-/// Arms the schedules of the file, and removes those that have left it.
-pub(crate) async fn arm(common: &Common, topology: &Topology, output: Output) -> anyhow::Result<Vec<Armed>> {
-    if !are_looked_at(common, topology)? {
-        return Ok(Vec::new());
-    }
-    let hatchery = connect::connect(common, topology.clone(), "topology apply").await?;
-    let changes = hatchery.events().schedules().apply().await;
-    hatchery.close().await;
-    match changes {
-        Ok(changes) => Ok(changes.into_iter().map(Armed::of).collect()),
-        // A file without schedules has none to remove most of the time.
-        Err(error) if topology.schedules.is_empty() => {
-            output.warn(&format!("cannot look for removed schedules in Redis: {error}"));
-            Ok(Vec::new())
-        }
-        Err(error) => {
-            let message = format!(
-                "the broker is as the file says, but not all schedules are armed: {error}. Run `topology apply` again"
-            );
-            Err(Ended::new(Exit::Partly, message).into())
-        }
-    }
-}
-
-/// Removes all schedules of a topology that was destroyed. Otherwise Redis would call their events armed and their pauses valid if it is
-/// applied again.
-pub(crate) async fn remove(common: &Common, topology: &Topology, output: Output) -> anyhow::Result<()> {
-    if !are_looked_at(common, topology)? {
-        return Ok(());
-    }
-    let mut without = topology.clone();
-    without.schedules.clear();
-    let events = connect::builder(common, without, "topology destroy")?.events().map_err(connect::usage)?;
-    if let Err(error) = events.schedules().apply().await {
-        output.warn(&format!(
-            "cannot remove the state of the schedules from Redis: {error}; run `topology destroy` again"
-        ));
-    }
-    Ok(())
+/// Returns the schedules of a plan; `None` if Redis does not tell.
+pub(crate) fn armed(schedules: &Result<ScheduleChanges, String>) -> Option<Vec<Armed>> {
+    Some(schedules.as_ref().ok()?.iter().cloned().map(Armed::of).collect())
 }
 
 /// Returns a line for each schedule that was changed.

@@ -5,7 +5,10 @@ use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 use super::hatchery::{ConnectError, Hatchery, events};
 use crate::{
     adapters::{
-        rabbitmq::{RabbitMq, connection::AmqpUrl},
+        rabbitmq::{
+            RabbitMq,
+            connection::{AmqpUrl, AmqpUrlError},
+        },
         redis::RedisRegister,
         secret_url::UrlText,
         tls::Tls,
@@ -173,6 +176,32 @@ impl Builder {
         Self { amqp_url, redis_url, ..self }
     }
 
+    /// For `hatchery-admin`: sets another topology on the same servers.
+    #[doc(hidden)]
+    pub fn for_topology(self, topology: Topology) -> Self {
+        Self { topology, ..self }
+    }
+
+    /// For `hatchery-admin`: returns the topology.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// For `hatchery-admin`: returns the name of the connections.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn connection_name(&self) -> &str {
+        &self.name
+    }
+
+    /// For `hatchery-admin`: returns the URL of the broker with the TLS settings.
+    #[doc(hidden)]
+    pub fn amqp(&self) -> Result<AmqpUrl, AmqpUrlError> {
+        Ok(AmqpUrl::of(self.amqp_url.clone())?.with_tls(self.tls.clone()))
+    }
+
     /// Sets the name of the connections in the management UI. Default: `hatchery`. The client properties also hold the host
     /// and the process.
     ///
@@ -249,15 +278,16 @@ impl Builder {
     /// # }
     /// ```
     pub fn events(self) -> Result<Events, ConnectError> {
-        let amqp = AmqpUrl::of(self.amqp_url.clone())?;
+        let amqp = self.amqp()?;
         let register = self.register(&amqp)?;
-        let broker = RabbitMq::new(amqp.with_tls(self.tls), &self.name);
-        let broker = Arc::new(broker);
+        let broker = Arc::new(RabbitMq::new(amqp, &self.name));
         let register = register.on_broker(broker.cluster_name());
         Ok(events(Arc::new(self.topology), broker, register))
     }
 
-    fn register(&self, amqp: &AmqpUrl) -> Result<RedisRegister, RegisterError> {
+    /// For `hatchery-admin`: returns the register, which connects at its first call.
+    #[doc(hidden)]
+    pub fn register(&self, amqp: &AmqpUrl) -> Result<RedisRegister, RegisterError> {
         let Self { topology, redis_url, tls, .. } = self;
         let (virtual_host, name) = (amqp.vhost(), topology.first_name());
         let register = RedisRegister::new_with_tls(redis_url.clone(), tls, &virtual_host, name, &topology.redis)?;
@@ -288,12 +318,12 @@ impl Builder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Hatchery, ConnectError> {
-        let amqp = AmqpUrl::of(self.amqp_url.clone())?;
+        let amqp = self.amqp()?;
         let register = self.register(&amqp)?;
-        let Self { topology, name, tls, version_wait, quiet, .. } = self;
+        let Self { topology, name, version_wait, quiet, .. } = self;
         let topology = Arc::new(topology);
         let uses_register = topology.types.values().any(|spec| spec.register);
-        let broker = RabbitMq::new(amqp.with_tls(tls), &name);
+        let broker = RabbitMq::new(amqp, &name);
         let broker = Arc::new(match quiet {
             Some(quiet) => broker.with_quiet(quiet),
             None => broker,

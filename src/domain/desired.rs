@@ -182,3 +182,12 @@ pub struct Policy {
     /// The settings of the policy.
     pub definition: BTreeMap<String, Argument>,
 }
+
+impl Policy {
+    /// The priority of owned policies. Of all policies that match a queue, RabbitMQ applies only the one with the highest
+    /// priority, so it must be above that of general policies, which usually have priority 0.
+    pub const PRIORITY: i64 = 100;
+
+    /// The `apply-to` of owned policies. RabbitMQ 3.10 does not know `quorum_queues`.
+    pub const APPLY_TO: &str = "queues";
+}

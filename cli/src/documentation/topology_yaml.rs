@@ -7,9 +7,12 @@ use hatchery::internals::{
     file::{Absent, Key, Kind, LEVELS, Level},
     ttl::Ttl,
 };
+use hatchery_admin::{
+    observed::Observed,
+    plan::{Action, Plan, plan},
+};
 
 use super::markdown::{code, codes, page, sentence, wrapped};
-use crate::plan::{Action, Plan, after_a_change};
 
 /// The part of the page about one level.
 struct Part {
@@ -150,8 +153,8 @@ fn effect(part: &Part, key: &Key) -> &'static str {
         let topology = hatchery::file::read(file, "topology.yaml").unwrap_or_else(|error| panic!("{error}"));
         compile(&topology).expect("a safe topology")
     };
-    let plans =
-        [after_a_change(desired(&before), &desired(&after)), after_a_change(desired(&after), &desired(&before))];
+    let change = |before: &str, after: &str| plan(&desired(after), &Observed::from(&desired(before)));
+    let plans = [change(&before, &after), change(&after, &before)];
     let actions: BTreeSet<Action> = plans.iter().flat_map(actions).collect();
     if actions.contains(&Action::Migrate) || actions.contains(&Action::Blocked) {
         "`topology apply --migrate` replaces queues, and moves their messages."

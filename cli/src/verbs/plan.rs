@@ -2,25 +2,23 @@
 
 use std::path::PathBuf;
 
-use hatchery::internals::{compile::compile, versions};
+use hatchery::internals::versions;
+use hatchery_admin::{Asked, LeftTypes, Planned, observed::Observed, plan::Plan};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     args::Common,
-    asked::Asked,
-    change::one_broker,
+    asked::Flags,
+    change::Screen,
+    connect::{self, told},
     exit::Exit,
-    left_types::{self, LeftTypes},
-    load,
-    management::{Management as _, ManagementApi},
-    observed::Observed,
+    left_types, load,
     output::{Format, Output},
-    plan::{Plan, plan},
     plan_document::{ChangeView, Head, Source, document, head, with_line},
     plan_file::PlanFile,
-    register, render,
-    schedules::{self, Planned},
+    render,
+    schedules::{self, Armed},
 };
 
 /// Show what would change on the broker, and change nothing
@@ -50,7 +48,7 @@ pub(crate) struct Args {
     detailed_exitcode: bool,
 
     #[command(flatten)]
-    asked: Asked,
+    asked: Flags,
 
     /// Write the plan to a file as well, for `topology apply FILE`
     #[arg(long, value_name = "FILE")]
@@ -59,37 +57,35 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let (topology, text) = load::with_text(common, output)?;
-    let desired = compile(&topology)?;
-    let broker = common.amqp_url()?;
-    let management = ManagementApi::new(common.management_url(&broker)?, &broker.vhost())?;
-    let observed = management.observe().await?;
-    one_broker(&broker, &management, &observed, "plan").await?;
-    let mut plan = plan(&desired, &observed);
+    let asked = args.asked.into();
+    let admin = connect::admin(common, topology, "topology plan")?;
+    let Planned { mut plan, observed, left_types: left, schedules } = admin.plan().await.map_err(told)?;
     let source = Source::new(common.file.display().to_string(), &text);
     if let Some(fault) = observed.version.as_deref().and_then(versions::fault) {
         output.warn(&fault);
     }
-    let left = left_types::Register::new(common, &topology).ask(&plan).await;
-    let schedules = schedules::plan(common, &topology).await?;
+    let armed = schedules::armed(&schedules);
     if let Some(path) = &args.out {
-        let file = PlanFile::new(&plan, &observed, &source, &text, &left, schedules.changes(), args.asked)?;
+        let file = PlanFile::new(&plan, &observed, &source, &text, &left, armed.as_deref(), asked)?;
         file.write(path)?;
     }
     // A plan file holds only changes of the broker, so the register's user is not in it. `apply` reads it again, and
     // may be given `--moved-from`.
-    let looked = register::look(common, &topology, &management, &observed, &[], output).await?;
+    let looked = admin.look_at_register(&observed, &[], &Screen::new(output)).await.map_err(told)?;
     if let Some(refusal) = looked.and_then(|looked| looked.refusal) {
         plan.block(&refusal);
     }
-    show(&plan, &observed, &source, &left, &schedules, args.asked, output)?;
-    left.warn(output);
-    schedules.warn(output);
-    Ok(match () {
-        () if !args.detailed_exitcode => Exit::Done,
-        () if args.asked.nothing_to_do(&plan) && !schedules.is_known() => Exit::Unreachable,
-        () if args.asked.nothing_to_do(&plan) && !schedules.is_pending() => Exit::Done,
-        () if plan.is_blocked(args.asked.migrate) || left.is_blocked(args.asked.prune) => Exit::Blocked,
-        () => Exit::Pending,
+    show(&plan, &observed, &source, &left, armed.as_deref(), asked, output)?;
+    left_types::warn(&left, output);
+    if let Err(why) = schedules {
+        output.warn(&format!("cannot plan the schedules: {why}"));
+    }
+    Ok(match armed {
+        _ if !args.detailed_exitcode => Exit::Done,
+        None if asked.nothing_to_do(&plan) => Exit::Unreachable,
+        Some(armed) if asked.nothing_to_do(&plan) && !armed.iter().any(Armed::is_change) => Exit::Done,
+        _ if plan.is_blocked(asked.migrate) || left.is_blocked(asked.prune) => Exit::Blocked,
+        _ => Exit::Pending,
     })
 }
 
@@ -107,22 +103,22 @@ fn show(
     observed: &Observed,
     source: &Source,
     left: &LeftTypes,
-    schedules: &Planned,
+    schedules: Option<&[Armed]>,
     asked: Asked,
     output: Output,
 ) -> anyhow::Result<()> {
     match output.format {
         Format::Text => {
             let columns = Output::drawing_columns();
-            let schedules = schedules.changes().unwrap_or_default();
+            let schedules = schedules.unwrap_or_default();
             output.print(&render::plan(plan, schedules, &source.file, output.verbose, asked, columns))?;
         }
-        Format::Json => output.json(&document(plan, observed, source, left, schedules.changes(), asked))?,
+        Format::Json => output.json(&document(plan, observed, source, left, schedules, asked))?,
         Format::Ndjson => {
             for change in &plan.changes {
                 output.json(&Line::Change(with_line(change, plan, source)))?;
             }
-            output.json(&Line::Plan(head(plan, observed, &source.file, left, schedules.changes(), asked)))?;
+            output.json(&Line::Plan(head(plan, observed, &source.file, left, schedules, asked)))?;
         }
     }
     Ok(())

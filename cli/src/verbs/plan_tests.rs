@@ -4,18 +4,17 @@
 use std::collections::BTreeMap;
 
 use hatchery::internals::{
-    compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
+    compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target, compile},
     operate::ScheduleChange,
+};
+use hatchery_admin::{
+    observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue},
+    plan::plan,
 };
 use rstest::rstest;
 
 use super::*;
-use crate::{
-    golden::{golden, screens},
-    observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue},
-    plan::{APPLY_TO, PRIORITY},
-    schedules::Armed,
-};
+use crate::golden::{golden, screens};
 
 pub(crate) const FILE: &str = "\
 version: 1
@@ -57,8 +56,8 @@ pub(crate) fn applied(desired: &Desired) -> Observed {
     let policy = |policy: &Policy| LivePolicy {
         name: policy.name.clone(),
         pattern: policy.pattern.clone(),
-        apply_to: APPLY_TO.to_owned(),
-        priority: PRIORITY,
+        apply_to: Policy::APPLY_TO.to_owned(),
+        priority: Policy::PRIORITY,
         definition: live(&policy.definition),
     };
     Observed {

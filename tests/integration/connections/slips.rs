@@ -4,10 +4,8 @@
 use std::{fmt::Debug, fs};
 
 use hatchery::{Hatchery, NewEvent, internals::rabbitmq::connection::AmqpUrl};
-use hatchery_cli::{
-    handler::http::{Http, ServiceUrl},
-    management::ManagementUrl,
-};
+use hatchery_admin::management::ManagementUrl;
+use hatchery_cli::handler::http::{Http, ServiceUrl};
 use rustix::process::Signal;
 use tokio::process::Command;
 

@@ -13,7 +13,7 @@ use hatchery::{
         words::EventType,
     },
 };
-use hatchery_cli::{
+use hatchery_admin::{
     broker::declare::Declarer,
     management::{Management as _, ManagementApi, ManagementUrl},
     plan::plan,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use hatchery::internals::{compile::Policy, rabbitmq::connection::AmqpUrl};
-use hatchery_cli::{
+use hatchery_admin::{
     broker::declare::Declarer,
     management::{Management, ManagementError},
     observed::{Counts, Observed},

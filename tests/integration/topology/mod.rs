@@ -7,6 +7,7 @@ mod blocked;
 mod classic;
 mod destroyed;
 mod drained;
+mod embedded;
 mod failing;
 mod interrupted;
 mod left_types;

@@ -1,9 +1,10 @@
 //! The JSON of an apply.
 
+use hatchery_admin::plan::Address;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{plan::Address, plan_document::Document};
+use crate::plan_document::Document;
 
 /// The answer of `topology apply`.
 #[derive(Serialize, JsonSchema)]

@@ -1,115 +1,108 @@
-//! The state that all steps of an apply share, and the reports about it.
+//! What an apply tells: its plan, its result, and what stopped it.
 
 use std::{
     io,
     time::{Duration, Instant},
 };
 
-use hatchery::{Topology, internals::compile::Desired};
+use hatchery_admin::{AdminError, Applied, Asked, Planned, plan::Plan};
 
 use super::{
-    answer::{Answer, NotRemoved, Report},
-    carried::Carried,
+    answer::{Answer, NotRemoved, Report, Unfinished},
+    applied::{stays, text},
 };
 use crate::{
-    args::Common,
-    asked::Asked,
+    connect::told,
     exit::{Ended, Exit},
-    left_types::{self, LeftTypes},
-    management::{Management as _, ManagementApi, ManagementError},
-    observed::Observed,
+    left_types,
     output::Output,
-    plan::{Plan, plan},
     plan_document::{Source, document},
-    register::{self, Free, Looked},
     render,
     schedules::{self, Armed},
 };
 
 pub(super) struct Apply {
-    pub(super) desired: Desired,
     pub(super) source: Source,
-    pub(super) management: ManagementApi,
-    pub(super) register: left_types::Register,
     pub(super) output: Output,
     pub(super) asked: Asked,
-    pub(super) patience: Duration,
 }
 
 impl Apply {
-    pub(super) async fn plan(&self) -> Result<(Plan, Observed), ManagementError> {
-        let observed = self.management.observe().await?;
-        Ok((plan(&self.desired, &observed), observed))
-    }
-
-    /// Returns the register, or fails if another topology or broker uses it. `None` if there is none to check.
-    pub(super) async fn free(
-        &self,
-        common: &Common,
-        topology: &Topology,
-        observed: &Observed,
-        moved_from: &[String],
-    ) -> anyhow::Result<Option<Free>> {
-        let looked = register::look(common, topology, &self.management, observed, moved_from, self.output).await?;
-        Ok(looked.map(Looked::free).transpose()?)
-    }
-
     pub(super) fn render(&self, plan: &Plan, schedules: &[Armed]) -> String {
         render::plan(plan, schedules, &self.source.file, self.output.verbose, self.asked, Output::drawing_columns())
     }
 
-    pub(super) fn refuse_blocked(
-        &self,
-        plan: &Plan,
-        observed: &Observed,
-        left: &LeftTypes,
-        schedules: Option<&[Armed]>,
-    ) -> anyhow::Result<()> {
-        let (is_blocked, leaves_events) = (plan.is_blocked(self.asked.migrate), left.is_blocked(self.asked.prune));
-        if !is_blocked && !leaves_events {
-            return Ok(());
+    /// Prints the JSON document of a plan that is blocked, and returns the error.
+    pub(super) fn refused(&self, planned: Planned) -> io::Result<anyhow::Error> {
+        let is_blocked = planned.plan.is_blocked(self.asked.migrate);
+        let schedules = schedules::armed(&planned.schedules);
+        let applied = Applied::from(planned);
+        self.report(&applied, schedules.as_deref(), false, None)?;
+        Ok(match applied.left_types.known.first() {
+            Some((event_type, _)) if !is_blocked => left_types::refusal(event_type),
+            _ => Ended::new(Exit::Blocked, "some changes are blocked, see the lines with `!`; nothing was written"),
         }
-        let carried = Carried::nothing(plan.clone(), observed.clone(), left.clone());
-        self.report(&carried, schedules, false, None)?;
-        if !is_blocked {
-            left.allow_pruning()?;
-        }
-        Err(Ended::new(Exit::Blocked, "some changes are blocked, see the lines with `!`; nothing was written").into())
+        .into())
     }
 
-    pub(super) fn done(&self, carried: &Carried, armed: &[Armed], started: Instant) -> anyhow::Result<Exit> {
+    pub(super) fn done(&self, applied: &Applied, started: Instant) -> anyhow::Result<Exit> {
         let elapsed = started.elapsed();
-        let text =
-            Some(carried.text(elapsed).unwrap_or_default() + &schedules::lines(armed)).filter(|text| !text.is_empty());
+        let armed: Vec<Armed> = applied.schedules.iter().cloned().map(Armed::of).collect();
+        let text = Some(text(applied, elapsed).unwrap_or_default() + &schedules::lines(&armed))
+            .filter(|text| !text.is_empty());
         let told = match &text {
-            _ if !self.output.is_text() => self.report(carried, Some(armed), true, Some(elapsed)),
+            _ if !self.output.is_text() => self.report(applied, Some(&armed), true, Some(elapsed)),
             Some(text) => self.output.print(text),
             None => Ok(()),
         };
         told.map_err(|error| if text.is_some() { Ended::untold(error) } else { error.into() })?;
-        if let Some(note) = carried.stays() {
+        if let Some(note) = stays(applied) {
             self.output.note(&note);
         }
         Ok(Exit::Done)
     }
 
+    /// Prints what an apply that failed has to tell, and returns its error.
+    pub(super) fn failed(&self, error: AdminError) -> io::Result<anyhow::Error> {
+        match error {
+            AdminError::Blocked(planned) => {
+                if planned.plan.is_blocked(self.asked.migrate) {
+                    self.output.note(self.render(&planned.plan, &[]).trim_end());
+                }
+                self.refused(*planned)
+            }
+            AdminError::Partly { why, left } => {
+                if !self.output.is_text() {
+                    self.output.json(&Answer::Unfinished(Unfinished { applied: false, left }))?;
+                }
+                Ok(Ended::new(Exit::Partly, why).into())
+            }
+            AdminError::Differs(plan) => {
+                self.output.note(self.render(&plan, &[]).trim_end());
+                let message = "written, but the broker still differs from the file, see above. Run it again";
+                Ok(Ended::new(Exit::Partly, message).into())
+            }
+            error => Ok(told(error)),
+        }
+    }
+
     /// Prints the JSON document of this run; with `-o text`, prints nothing.
-    pub(super) fn report(
+    fn report(
         &self,
-        carried: &Carried,
+        applied: &Applied,
         schedules: Option<&[Armed]>,
-        applied: bool,
+        is_applied: bool,
         elapsed: Option<Duration>,
     ) -> io::Result<()> {
         if self.output.is_text() {
             return Ok(());
         }
-        let Carried { plan, observed, moved, removed, left, left_types } = carried;
+        let Applied { plan, observed, moved, removed, left, left_types, .. } = applied;
         let not_removed = left.iter().flatten();
         let not_removed = not_removed.map(|(address, why)| NotRemoved { address: address.clone(), why: why.clone() });
         self.output.json(&Answer::Ended(Box::new(Report {
             plan: document(plan, observed, &self.source, left_types, schedules, self.asked),
-            applied,
+            applied: is_applied,
             moved: *moved,
             removed: *removed,
             not_removed: not_removed.collect(),

@@ -1,8 +1,7 @@
 //! `topology apply`: changes the broker so that it matches the file.
 
 mod answer;
-mod carried;
-mod carry_out;
+mod applied;
 mod context;
 
 use std::{
@@ -10,18 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hatchery::internals::{compile::compile, ttl};
+use hatchery::internals::ttl;
+use hatchery_admin::{Asked, Options, broker::steps::APART};
 
 pub(crate) use self::answer::Answer;
-use self::{carried::Carried, context::Apply};
+use self::context::Apply;
 use crate::{
     args::{Common, UsageError, parse_patience},
-    asked::Asked,
-    broker::steps::APART,
-    change::{approve, lock, one_broker, unless_interrupted},
+    asked::Flags,
+    change::{Screen, approve},
+    connect::{self, told},
     exit::{Ended, Exit},
     left_types, load,
-    management::ManagementApi,
     output::Output,
     plan_document::{self, Source},
     plan_file::PlanFile,
@@ -53,7 +52,7 @@ pub(crate) struct Args {
     auto_approve: bool,
 
     #[command(flatten)]
-    asked: Asked,
+    asked: Flags,
 
     /// How long to wait for another apply
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_patience)]
@@ -74,61 +73,55 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let started = Instant::now();
-    let (topology, source, planned) = if let Some(path) = &args.plan {
-        let planned = PlanFile::read(path)?;
-        (planned.read_topology()?, Source::new(planned.file.clone(), &planned.topology), Some(planned))
+    let (topology, source, saved) = if let Some(path) = &args.plan {
+        let saved = PlanFile::read(path)?;
+        (saved.read_topology()?, Source::new(saved.file.clone(), &saved.topology), Some(saved))
     } else {
         let (topology, text) = load::with_text(common, output)?;
         (topology, Source::new(common.file.display().to_string(), &text), None)
     };
-    let url = common.amqp_url()?;
-    let management = ManagementApi::new(common.management_url(&url)?, &url.vhost())?;
-    let asked = planned.as_ref().map_or(args.asked, |planned| planned.asked.and(args.asked));
+    let asked = saved.as_ref().map_or(args.asked.into(), |saved| saved.asked.and(args.asked.into()));
     require_time_to_drain(args.drain_timeout, asked)?;
-    let desired = compile(&topology)?;
-    let register = left_types::Register::new(common, &topology);
-    let apply = Apply { desired, source, management, register, output, asked, patience: args.drain_timeout };
+    let admin = connect::admin(common, topology, "topology apply")?;
+    let apply = Apply { source, output, asked };
 
-    let (shown, observed) = apply.plan().await?;
-    one_broker(&url, &apply.management, &observed, "apply").await?;
-    let left = apply.register.ask(&shown).await;
-    let planned_schedules = schedules::plan(common, &topology).await?;
-    let drawn = || apply.render(&shown, planned_schedules.changes().unwrap_or_default());
+    let planned = admin.plan().await.map_err(told)?;
+    let schedules = schedules::armed(&planned.schedules);
+    let drawn = || apply.render(&planned.plan, schedules.as_deref().unwrap_or_default());
     if output.is_text() {
         output.print(&drawn())?;
-    } else if !args.auto_approve && planned.is_none() && Output::is_interactive() {
+    } else if !args.auto_approve && saved.is_none() && Output::is_interactive() {
         // A person who is asked to approve must see the plan, also with `-o json`.
         output.note(drawn().trim_end());
     }
-    if let Some(planned) = &planned
-        && planned.digests.changes != plan_document::digest(&shown)
+    if let Some(saved) = &saved
+        && saved.digests.changes != plan_document::digest(&planned.plan)
     {
         let message = "the broker is not as it was when this plan was made; nothing was written. Plan again";
         return Err(Ended::new(Exit::Locked, message).into());
     }
-    left.warn(output);
-    if asked.nothing_to_do(&shown) {
-        if let Some(free) = apply.free(common, &topology, &observed, &args.moved_from).await? {
-            free.take(output).await;
-        }
-        let armed = schedules::arm(common, &topology, output).await?;
-        return apply.done(&Carried::nothing(shown, observed, left), &armed, started);
+    left_types::warn(&planned.left_types, output);
+    if planned.is_blocked(asked) {
+        return Err(apply.refused(planned)?);
     }
-    apply.refuse_blocked(&shown, &observed, &left, planned_schedules.changes())?;
     // A plan in a file counts as approved.
-    if !args.auto_approve && planned.is_none() {
+    let is_approved = args.auto_approve || saved.is_some() || asked.nothing_to_do(&planned.plan);
+    if !is_approved {
         approve("Apply these changes?", output)?;
     }
 
-    let free = apply.free(common, &topology, &observed, &args.moved_from).await?;
-    let started = Instant::now();
-    let lock = lock(url, &apply.desired, args.lock_timeout, output).await?;
-    let any = args.auto_approve && planned.is_none();
-    let result = unless_interrupted(apply.carry_out(&lock, &shown, any, free.as_ref())).await;
-    lock.release().await;
-    let carried = result?;
-    let armed = schedules::arm(common, &topology, output).await?;
-    apply.done(&carried, &armed, started)
+    let started = if asked.nothing_to_do(&planned.plan) { started } else { Instant::now() };
+    let options = Options {
+        asked,
+        lock_timeout: args.lock_timeout,
+        drain_timeout: args.drain_timeout,
+        moved_from: args.moved_from.clone(),
+        as_planned: !args.auto_approve || saved.is_some(),
+    };
+    match admin.apply(&planned, &options, &Screen::new(output)).await {
+        Ok(applied) => apply.done(&applied, started),
+        Err(error) => Err(apply.failed(error)?),
+    }
 }
 
 /// Refuses a time in which no queue can be proved empty, and so none be removed or replaced.

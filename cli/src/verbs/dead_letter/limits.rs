@@ -11,14 +11,16 @@ use hatchery::{
     Topology,
     internals::{compile::compile, operate::LetterQueue},
 };
+use hatchery_admin::{
+    management::ManagementApi,
+    plan::{Shadowing, shadowing},
+};
 use tokio::time::timeout;
 
 use crate::{
     args::Common,
     exit::{Ended, Exit},
-    management::ManagementApi,
     output::Output,
-    plan::{Shadowing, shadowing},
     verbs::status::quoted,
 };
 

@@ -9,15 +9,17 @@ use hatchery::{
     EventInfo, Topology,
     internals::{compile::compile, names::Names, spec::TypeSpec},
 };
+use hatchery_admin::{
+    broker::look::look,
+    management::{Management as _, ManagementApi},
+    observed::{Counts, Observed},
+    one_broker,
+};
 use tokio::time::timeout;
 
 use crate::{
     args::Common,
-    broker::look::look,
-    change::one_broker,
-    connect,
-    management::{Management as _, ManagementApi},
-    observed::{Counts, Observed},
+    connect::{self, told},
 };
 
 /// How long the broker may take. The events themselves are from Redis, so a person need not wait longer.
@@ -119,9 +121,8 @@ async fn by_management(common: &Common) -> anyhow::Result<BTreeMap<String, Count
     let broker = common.amqp_url()?;
     let management = ManagementApi::new(common.management_url(&broker)?, &broker.vhost())?;
     let observed = Observed { cluster_name: management.cluster_name().await?, ..Observed::default() };
-    let (counts, ()) = tokio::try_join!(
-        async { anyhow::Ok(management.counts().await?) },
-        one_broker(&broker, &management, &observed, "events")
-    )?;
+    let (counts, ()) = tokio::try_join!(async { anyhow::Ok(management.counts().await?) }, async {
+        one_broker(&broker, &management, &observed, &connect::here("topology events")).await.map_err(told)
+    })?;
     Ok(counts)
 }

@@ -1,14 +1,14 @@
 //! The findings of `status`, each with how bad it is and its place in the runbook.
 
+use hatchery_admin::{
+    figures::Alarm,
+    plan::{Shadowing, WrongObject},
+};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::types::in_millis;
-use crate::{
-    figures::Alarm,
-    plan::{Shadowing, WrongObject},
-};
 
 /// The runbook, as `status` names it.
 pub(super) const RUNBOOK: &str = "docs/runbook.md";

@@ -25,6 +25,12 @@ use hatchery::{
         schedule::state::State as ScheduleState,
     },
 };
+use hatchery_admin::{
+    broker::look::look,
+    figures::Channel,
+    management::{ManagementApi, ManagementError},
+    one_broker,
+};
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -37,11 +43,7 @@ use super::{
 };
 use crate::{
     args::{Common, UsageError},
-    broker::look::look,
-    change::one_broker,
-    connect,
-    figures::Channel,
-    management::{ManagementApi, ManagementError},
+    connect::{self, told},
 };
 
 /// How long the broker may take to answer. With 5,000 queues it takes less than a second.
@@ -162,7 +164,10 @@ impl<'a> Sources<'a> {
         let (objects, queues, (consumers, mut channels), alarms) =
             tokio::try_join!(management.objects(false), management.figures(), consuming, management.alarms())?;
         if !self.is_one_broker.load(Ordering::Relaxed) {
-            one_broker(&self.broker, management, &objects, "status").await.map_err(Unseen::Other)?;
+            one_broker(&self.broker, management, &objects, &connect::here("topology status"))
+                .await
+                .map_err(told)
+                .map_err(Unseen::Other)?;
             self.is_one_broker.store(true, Ordering::Relaxed);
         }
         for channel in silent_ones(&mut channels, self.topology) {
@@ -362,7 +367,7 @@ mod tests {
     use hatchery::internals::compile::compile;
 
     use super::*;
-    use crate::management::ManagementUrl;
+    use hatchery_admin::management::ManagementUrl;
 
     #[tokio::test(start_paused = true)]
     async fn a_frozen_broker_is_given_up_after_the_limit_of_one_look() {

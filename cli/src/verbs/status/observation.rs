@@ -6,12 +6,11 @@ use hatchery::{
     EventType, Trouble,
     internals::{redis::ReportedClock, register::index::TypeCounts, schedule::state::State as ScheduleState},
 };
-use jiff::Timestamp;
-
-use crate::{
+use hatchery_admin::{
     figures::{Alarm, Channel, Consumer, Figures, QueueFigures, Sample},
     observed::Observed,
 };
+use jiff::Timestamp;
 
 /// Everything that was seen. `None` means that it is not known.
 #[derive(Clone, Debug, Default)]

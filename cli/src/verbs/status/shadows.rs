@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hatchery::internals::compile::{Argument, Desired, Target};
+use hatchery_admin::{
+    observed::{LivePolicy, Observed},
+    plan::{Shadowing, shadowing},
+};
 use serde_json::Value;
 
 use super::{
@@ -10,10 +14,6 @@ use super::{
     observation::Observation,
     wedged::suspects,
     words::quoted,
-};
-use crate::{
-    observed::{LivePolicy, Observed},
-    plan::{Shadowing, shadowing},
 };
 
 /// The keys that limit the length of a queue, and limits that count as raised.

@@ -9,8 +9,7 @@ use hatchery::{
         spec::{OnFailure, TypeSpec},
     },
 };
-
-use crate::figures::{Channel, Sample};
+use hatchery_admin::figures::{Channel, Sample};
 
 /// How long a consumer that is not a worker may think about a delivery.
 const OTHERS: Duration = Duration::from_mins(1);

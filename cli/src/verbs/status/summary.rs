@@ -4,6 +4,7 @@ use hatchery::{
     Topology,
     internals::{compile::Desired, names::Names},
 };
+use hatchery_admin::plan::plan;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,7 +16,6 @@ use super::{
     types::{Queues, SourceLine, TypeLine, Unlisted, in_millis, lines, source_lines, unlisted},
     words::first,
 };
-use crate::plan::plan;
 
 /// The version of the JSON format.
 const FORMAT_VERSION: u32 = 1;

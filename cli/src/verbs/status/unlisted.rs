@@ -6,6 +6,7 @@ use hatchery::{
     Events, Topology,
     internals::{compile::compile, names::Names},
 };
+use hatchery_admin::broker::look::look;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
@@ -14,7 +15,7 @@ use super::{
     screen::unlisted_words,
     types::{Queues, Unlisted, lines, unlisted},
 };
-use crate::{args::Common, broker::look::look, connect};
+use crate::{args::Common, connect};
 
 /// How long the broker may take. The list itself is from Redis, so a person need not wait longer.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -1,13 +1,11 @@
 //! What a finding says, and the command that helps.
 
 use hatchery::internals::{clocks, words::plain};
+use hatchery_admin::plan::{Shadowing, WrongObject};
 use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Cure, Finding, Letters, Queue};
-use crate::{
-    plan::{Shadowing, WrongObject},
-    text::relative,
-};
+use crate::text::relative;
 
 impl Finding {
     /// Returns what is wrong, as a sentence. Names and errors may come from strangers, so control characters are escaped.

@@ -10,9 +10,13 @@ use std::collections::BTreeMap;
 use hatchery::{
     EventType, Topology,
     internals::{
-        compile::{Argument, Desired, Target, compile},
+        compile::{Argument, Desired, Policy, Target, compile},
         register::index::TypeCounts,
     },
+};
+use hatchery_admin::{
+    figures::{Channel, Figures, MessageStats, Rate, Sample},
+    observed::{Arguments, Counts, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed},
 };
 use jiff::Timestamp;
 
@@ -21,11 +25,6 @@ use super::{
     findings::findings,
     observation::{Observation, Reading, Redis, Register},
     summary::Summary,
-};
-use crate::{
-    figures::{Channel, Figures, MessageStats, Rate, Sample},
-    observed::{Arguments, Counts, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed},
-    plan::{APPLY_TO, PRIORITY},
 };
 
 /// A topology and what was seen of it. At first nothing is wrong, and no event is anywhere.
@@ -195,8 +194,8 @@ fn applied(desired: &Desired) -> Observed {
             .map(|wanted| LivePolicy {
                 name: wanted.name.clone(),
                 pattern: wanted.pattern.clone(),
-                apply_to: APPLY_TO.to_owned(),
-                priority: PRIORITY,
+                apply_to: Policy::APPLY_TO.to_owned(),
+                priority: Policy::PRIORITY,
                 definition: arguments(&wanted.definition),
             })
             .collect(),

@@ -1,10 +1,10 @@
 //! The golden screens: `tests/status`. `UPDATE_GOLDEN=1` writes them anew.
 
 use hatchery::{EventType, internals::register::index::TypeCounts};
+use hatchery_admin::figures::{Figures, Rate};
 
 use super::{World, shown::one_of_each};
 use crate::{
-    figures::{Figures, Rate},
     golden,
     verbs::status::{
         observation::{Blind, Redis},

@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+use hatchery_admin::{
+    figures::Alarm,
+    plan::{Address, Difference, Kind, Shadowing, WrongObject},
+};
 use jiff::Timestamp;
 use jsonschema::Validator;
 use serde_json::Value;
@@ -10,13 +14,9 @@ use serde_json::Value;
 mod closed;
 
 use super::World;
-use crate::{
-    figures::Alarm,
-    plan::{Address, Difference, Kind, Shadowing, WrongObject},
-    verbs::status::{
-        finding::{Cure, Finding, Letters, Queue},
-        summary::{Found, Summary},
-    },
+use crate::verbs::status::{
+    finding::{Cure, Finding, Letters, Queue},
+    summary::{Found, Summary},
 };
 
 /// Returns one finding of each kind.

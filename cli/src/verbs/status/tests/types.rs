@@ -1,9 +1,9 @@
 //! The figures of each type, and of what no list of events has.
 
 use hatchery::internals::register::index::TypeCounts;
+use hatchery_admin::figures::{Figures, Rate};
 
 use super::{World, mail};
-use crate::figures::{Figures, Rate};
 
 const TIMERS: &str = "billing.hatchery.* and .ladder.*";
 

@@ -44,6 +44,16 @@ pub struct Counts {
 }
 
 impl Plan {
+    /// Whether both plans have equal changes. The messages that a queue holds do not count, nor do objects of other owners.
+    #[must_use]
+    pub fn has_changes_of(&self, other: &Self) -> bool {
+        let changes = |plan: &Self| -> Vec<Change> {
+            let changes = plan.changes.iter().filter(|change| change.action != Action::Ignored);
+            changes.map(|change| Change { held: None, ..change.clone() }).collect()
+        };
+        changes(self) == changes(other)
+    }
+
     /// Counts the changes by action.
     #[must_use]
     pub fn counts(&self) -> Counts {

@@ -8,13 +8,6 @@ use serde_json::Value;
 use super::{Action, Address, Change, Difference, Kind, Object, compare::difference};
 use crate::observed::Observed;
 
-/// The priority of owned policies. Of all policies that match a queue, RabbitMQ applies only the one with the highest
-/// priority, so it must be above that of general policies, which usually have priority 0.
-pub const PRIORITY: i64 = 100;
-
-/// The `apply-to` of owned policies. RabbitMQ 3.10 does not know `quorum_queues`.
-pub const APPLY_TO: &str = "queues";
-
 /// Returns the change of an owned policy. It is owned by its name, because a policy carries no label.
 pub(super) fn change(own: &Policy, observed: &Observed) -> Option<Change> {
     let address = Address::new(Kind::Policy, &own.name);
@@ -25,8 +18,8 @@ pub(super) fn change(own: &Policy, observed: &Observed) -> Option<Change> {
     let keys: BTreeSet<&String> = own.definition.keys().chain(live.definition.keys()).collect();
     let differences: Vec<Difference> = [
         difference("pattern", Some(&live.pattern.as_str().into()), Some(own.pattern.as_str().into())),
-        difference("apply-to", Some(&live.apply_to.as_str().into()), Some(APPLY_TO.into())),
-        difference("priority", Some(&live.priority.into()), Some(PRIORITY.into())),
+        difference("apply-to", Some(&live.apply_to.as_str().into()), Some(Policy::APPLY_TO.into())),
+        difference("priority", Some(&live.priority.into()), Some(Policy::PRIORITY.into())),
     ]
     .into_iter()
     .chain(

@@ -9,8 +9,8 @@ use hatchery::internals::{
 };
 use jiff::Timestamp;
 
-use super::super::{APPLY_TO, Move, Object, PRIORITY};
-use crate::observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed};
+use super::super::{Move, Object};
+use crate::observed::Observed;
 
 /// A message, identified by a number.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,71 +54,13 @@ impl Broker {
 
     /// Returns the state as the management API shows it.
     pub(in crate::plan) fn observe(&self) -> Observed {
-        let live = |arguments: &BTreeMap<String, Argument>| -> Arguments {
-            arguments.iter().map(|(name, value)| (name.clone(), value.into())).collect()
-        };
-        let binding = |source: &str, target: &Target, key: &str| LiveBinding {
-            source: source.to_owned(),
-            destination: target.name().to_owned(),
-            destination_type: if matches!(target, Target::Queue(_)) { "queue" } else { "exchange" }.to_owned(),
-            routing_key: key.to_owned(),
-            arguments: Arguments::new(),
-        };
-        let by_name = |name: &String| binding("", &Target::Queue(name.clone()), name);
-        Observed {
-            at: None,
-            version: None,
-            cluster_name: None,
-            exchanges: self
-                .there
-                .exchanges
-                .iter()
-                .map(|exchange| LiveExchange {
-                    name: exchange.name.clone(),
-                    kind: Some("topic".to_owned()),
-                    durable: Some(true),
-                    auto_delete: Some(false),
-                    internal: Some(false),
-                    arguments: live(&exchange.arguments),
-                })
-                .collect(),
-            queues: self
-                .there
-                .queues
-                .iter()
-                .map(|queue| {
-                    let ready = Some(self.contents.get(&queue.name).map_or(0, Vec::len) as u64);
-                    LiveQueue {
-                        name: queue.name.clone(),
-                        kind: queue.arguments.get("x-queue-type").and_then(Argument::as_text).map(str::to_owned),
-                        durable: Some(true),
-                        auto_delete: Some(false),
-                        arguments: live(&queue.arguments),
-                        messages_ready: ready,
-                        messages_unacknowledged: Some(0),
-                        messages: ready,
-                        consumers: Some(u64::from(self.consumed.contains(&queue.name))),
-                        ..LiveQueue::default()
-                    }
-                })
-                .collect(),
-            bindings: (self.there.queues.iter().map(|queue| by_name(&queue.name)))
-                .chain(self.there.bindings.iter().map(|it| binding(&it.source, &it.target, &it.key)))
-                .collect(),
-            policies: self
-                .there
-                .policies
-                .iter()
-                .map(|policy| LivePolicy {
-                    name: policy.name.clone(),
-                    pattern: policy.pattern.clone(),
-                    apply_to: APPLY_TO.to_owned(),
-                    priority: PRIORITY,
-                    definition: live(&policy.definition),
-                })
-                .collect(),
-            operator_policies: Vec::new(),
+        let mut observed = Observed::from(&self.there);
+        for queue in &mut observed.queues {
+            let ready = Some(self.contents.get(&queue.name).map_or(0, Vec::len) as u64);
+            (queue.messages_ready, queue.messages) = (ready, ready);
+            queue.consumers = Some(u64::from(self.consumed.contains(&queue.name)));
         }
+        observed
     }
 
     pub(in crate::plan) fn has_exchange(&self, name: &str) -> bool {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use hatchery::internals::compile::{Argument, Desired, Exchange, Policy, Queue, Target};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -92,6 +93,58 @@ impl Observed {
             queue.consumers = counts.consumers;
         }
         self
+    }
+}
+
+/// A broker that has what a file declares, and nothing else. Its queues are empty and have no consumer.
+impl From<&Desired> for Observed {
+    fn from(there: &Desired) -> Self {
+        let live = |arguments: &BTreeMap<String, Argument>| -> Arguments {
+            arguments.iter().map(|(name, value)| (name.clone(), value.into())).collect()
+        };
+        let binding = |source: &str, target: &Target, key: &str| LiveBinding {
+            source: source.to_owned(),
+            destination: target.name().to_owned(),
+            destination_type: if matches!(target, Target::Queue(_)) { "queue" } else { "exchange" }.to_owned(),
+            routing_key: key.to_owned(),
+            arguments: Arguments::new(),
+        };
+        let by_name = |queue: &Queue| binding("", &Target::Queue(queue.name.clone()), &queue.name);
+        let exchange = |exchange: &Exchange| LiveExchange {
+            name: exchange.name.clone(),
+            kind: Some("topic".to_owned()),
+            durable: Some(true),
+            auto_delete: Some(false),
+            internal: Some(false),
+            arguments: live(&exchange.arguments),
+        };
+        let queue = |queue: &Queue| LiveQueue {
+            name: queue.name.clone(),
+            kind: queue.arguments.get("x-queue-type").and_then(Argument::as_text).map(str::to_owned),
+            durable: Some(true),
+            auto_delete: Some(false),
+            arguments: live(&queue.arguments),
+            messages_ready: Some(0),
+            messages_unacknowledged: Some(0),
+            messages: Some(0),
+            consumers: Some(0),
+            ..LiveQueue::default()
+        };
+        let policy = |policy: &Policy| LivePolicy {
+            name: policy.name.clone(),
+            pattern: policy.pattern.clone(),
+            apply_to: Policy::APPLY_TO.to_owned(),
+            priority: Policy::PRIORITY,
+            definition: live(&policy.definition),
+        };
+        let bindings = there.bindings.iter().map(|it| binding(&it.source, &it.target, &it.key));
+        Self {
+            exchanges: there.exchanges.iter().map(exchange).collect(),
+            queues: there.queues.iter().map(queue).collect(),
+            bindings: there.queues.iter().map(by_name).chain(bindings).collect(),
+            policies: there.policies.iter().map(policy).collect(),
+            ..Self::default()
+        }
     }
 }
 

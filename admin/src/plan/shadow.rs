@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{PRIORITY, compare};
+use super::compare;
 use crate::observed::{LivePolicy, LiveQueue, Observed};
 
 /// Policy keys that limit a queue, expire its messages, or change how it dead-letters. Where an argument and a policy
@@ -124,7 +124,7 @@ impl<'a> Shadows<'a> {
         Self {
             own: own
                 .iter()
-                .map(|own| (own, Pattern::new(&own.pattern, super::APPLY_TO, own.definition.keys())))
+                .map(|own| (own, Pattern::new(&own.pattern, Policy::APPLY_TO, own.definition.keys())))
                 .collect(),
             user: strangers.map(live).collect(),
             operator: observed.operator_policies.iter().map(live).collect(),
@@ -135,7 +135,8 @@ impl<'a> Shadows<'a> {
     pub(super) fn on(&self, name: &str, kind: &str, live: Option<&LiveQueue>) -> Vec<Shadow<'a>> {
         let own = self.own.iter().find(|(_, pattern)| pattern.matches(name, kind)).map(|(own, _)| own);
         let said = live.and_then(|live| live.policy.as_deref());
-        let user = winner(&self.user, name, kind, said).filter(|user| own.is_none() || user.priority >= PRIORITY);
+        let user =
+            winner(&self.user, name, kind, said).filter(|user| own.is_none() || user.priority >= Policy::PRIORITY);
         let said = live.and_then(|live| live.operator_policy.as_deref());
         let operator = winner(&self.operator, name, kind, said);
         let user = user.map(|policy| {

@@ -19,12 +19,9 @@ use serde_json::json;
 use self::client::Client;
 pub use self::{
     port::{Management, ManagementError},
-    url::ManagementUrl,
+    url::{ManagementUrl, ManagementUrlError},
 };
-use crate::{
-    observed::{Counts, LivePolicy, LiveQueue, Observed},
-    plan::{APPLY_TO, PRIORITY},
-};
+use crate::observed::{Counts, LivePolicy, LiveQueue, Observed};
 
 /// The management API, for one virtual host.
 pub struct ManagementApi {
@@ -77,8 +74,8 @@ impl Management for ManagementApi {
         let body = json!({
             "pattern": policy.pattern,
             "definition": policy.definition,
-            "priority": PRIORITY,
-            "apply-to": APPLY_TO,
+            "priority": Policy::PRIORITY,
+            "apply-to": Policy::APPLY_TO,
         });
         self.client.put(&["policies", &self.vhost, &policy.name], &body).await
     }
@@ -109,7 +106,10 @@ fn with_totals(queues: Vec<LiveQueue>, totals: Vec<LiveQueue>) -> Vec<LiveQueue>
 impl ManagementApi {
     /// Reads all objects of the virtual host; their message counts only if `with_counts` is set, because they take the
     /// broker as long as all else together.
-    pub(crate) async fn objects(&self, with_counts: bool) -> Result<Observed, ManagementError> {
+    ///
+    /// # Errors
+    /// When the API is unreachable or refuses.
+    pub async fn objects(&self, with_counts: bool) -> Result<Observed, ManagementError> {
         let vhost = self.vhost.as_str();
         // The first call goes alone: it shows whether this user may use the API at all.
         let overview: Overview = self.client.get(&["overview"]).await?;
@@ -134,7 +134,10 @@ impl ManagementApi {
     }
 
     /// Returns the cluster name of the broker. `None` if it has none.
-    pub(crate) async fn cluster_name(&self) -> Result<Option<String>, ManagementError> {
+    ///
+    /// # Errors
+    /// When the API is unreachable or refuses.
+    pub async fn cluster_name(&self) -> Result<Option<String>, ManagementError> {
         Ok(self.client.get::<Overview>(&["overview"]).await?.cluster_name)
     }
 

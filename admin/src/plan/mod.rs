@@ -28,7 +28,6 @@ pub use self::{
     held::Held,
     kept::kept,
     ordered::{Counts, Plan},
-    policies::{APPLY_TO, PRIORITY},
     shadow::{Shadowing, shadowing},
     step::{Dated, Move, Step, Then},
     wrong::{WrongObject, wrong_objects},
@@ -40,12 +39,3 @@ mod change_tests;
 mod interpreter;
 #[cfg(test)]
 mod tests;
-
-/// Returns the plan for a file on a broker that has what another file declared.
-#[cfg(test)]
-pub(crate) fn after_a_change(
-    before: hatchery::internals::compile::Desired,
-    after: &hatchery::internals::compile::Desired,
-) -> Plan {
-    plan(after, &interpreter::Broker::new(before).observe())
-}

@@ -93,8 +93,8 @@ fn applied() -> Observed {
         policies: vec![LivePolicy {
             name: "billing.tunables".into(),
             pattern: "^billing\\.processor\\.".into(),
-            apply_to: APPLY_TO.into(),
-            priority: PRIORITY,
+            apply_to: Policy::APPLY_TO.into(),
+            priority: Policy::PRIORITY,
             definition: live(&desired.policies[0].definition),
         }],
         operator_policies: Vec::new(),

@@ -51,7 +51,6 @@ pub struct DeclareError {
 
 /// The error that stopped a plan.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum DeclareCause {
     /// The plan is blocked: nothing was written.
     #[error("the plan is blocked")]

@@ -1,0 +1,136 @@
+//! What an apply or a destroy would do, how it is done, and what it has done.
+
+use std::time::Duration;
+
+use hatchery::{
+    EventType,
+    internals::operate::{LeftBehind, ScheduleChange},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    observed::Observed,
+    plan::{Address, Destruction, Plan},
+};
+
+/// What becomes of each schedule.
+pub type ScheduleChanges = Vec<(String, ScheduleChange)>;
+
+/// The answer of Redis about the types that a plan finds on the broker and not in the file.
+#[derive(Clone, Debug, Default)]
+pub struct LeftTypes {
+    /// The types that still have events.
+    pub known: Vec<(EventType, LeftBehind)>,
+    /// The types that Redis gave no answer about, and the reason.
+    pub unknown: Option<(Vec<EventType>, String)>,
+}
+
+impl LeftTypes {
+    /// Returns whether pruning would be refused.
+    #[must_use]
+    pub fn is_blocked(&self, prune: bool) -> bool {
+        prune && !self.known.is_empty()
+    }
+}
+
+/// What an apply does only if it is asked for.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Asked {
+    /// Replace objects that cannot be changed in place; their events are moved, and none is lost.
+    pub migrate: bool,
+    /// Remove owned objects that are no longer in the file, once they are provably empty.
+    pub prune: bool,
+}
+
+impl Asked {
+    /// Asks for what either asks for.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self { migrate: self.migrate || other.migrate, prune: self.prune || other.prune }
+    }
+
+    /// Whether an apply would write nothing on the broker.
+    #[must_use]
+    pub fn nothing_to_do(self, plan: &Plan) -> bool {
+        plan.in_sync() && !(self.prune && plan.counts().leftover > 0)
+    }
+}
+
+/// How a topology is applied.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is done only if it is asked for. Nothing by default.
+    pub asked: Asked,
+    /// How long to wait for another apply. Default: 30 s.
+    pub lock_timeout: Duration,
+    /// How long queues may take to drain that are replaced or removed. Default: 10 minutes.
+    pub drain_timeout: Duration,
+    /// The brokers, by their cluster names, and the topologies that the register is taken over from.
+    pub moved_from: Vec<String>,
+    /// Whether an apply is refused that would do something else than was planned.
+    pub as_planned: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (lock_timeout, drain_timeout) = (Duration::from_secs(30), Duration::from_mins(10));
+        Self { asked: Asked::default(), lock_timeout, drain_timeout, moved_from: Vec::new(), as_planned: false }
+    }
+}
+
+/// What an apply would do.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The differences between the file and the broker.
+    pub plan: Plan,
+    /// The objects of the broker.
+    pub observed: Observed,
+    /// Types that are no longer in the file and still have events.
+    pub left_types: LeftTypes,
+    /// What would become of the schedules; `Err` says why Redis does not tell.
+    pub schedules: Result<ScheduleChanges, String>,
+}
+
+impl Planned {
+    /// Whether an apply would be refused.
+    #[must_use]
+    pub fn is_blocked(&self, asked: Asked) -> bool {
+        self.plan.is_blocked(asked.migrate) || self.left_types.is_blocked(asked.prune)
+    }
+}
+
+/// What an apply has done.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The plan at the time of the first write.
+    pub plan: Plan,
+    /// The broker's objects at that time.
+    pub observed: Observed,
+    /// Types that are no longer in the file and still have events.
+    pub left_types: LeftTypes,
+    /// Messages that were moved.
+    pub moved: u64,
+    /// Objects that were removed by pruning.
+    pub removed: usize,
+    /// Leftovers that pruning had to leave, with what keeps each; `None` if nothing was to be pruned.
+    pub left: Option<Vec<(Address, String)>>,
+    /// What became of each schedule.
+    pub schedules: ScheduleChanges,
+}
+
+impl From<Planned> for Applied {
+    fn from(Planned { plan, observed, left_types, .. }: Planned) -> Self {
+        Self { plan, observed, left_types, moved: 0, removed: 0, left: None, schedules: Vec::new() }
+    }
+}
+
+/// The objects that a destroy would remove, or has removed.
+#[derive(Clone, Debug)]
+pub struct Doomed {
+    /// The objects, and the reasons that keep them.
+    pub found: Destruction,
+    /// The objects of the broker.
+    pub observed: Observed,
+    /// Whether objects in use are removed too, and their messages lost.
+    pub force: bool,
+}

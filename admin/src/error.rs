@@ -1,0 +1,80 @@
+//! Why a topology was not planned, applied or destroyed.
+
+use hatchery::{BrokerError, ConnectError, internals::safety::Unsafe};
+
+use crate::{
+    broker::declare::DeclareError,
+    change::{Doomed, Planned},
+    management::{ManagementError, ManagementUrlError},
+    plan::Plan,
+};
+
+/// Why a topology was not planned, applied or destroyed, or only in part.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdminError {
+    /// The topology compiles to objects that are not safe.
+    #[error(transparent)]
+    Unsafe(#[from] Unsafe),
+    /// A URL of the broker or of Redis is invalid, or Redis cannot be asked.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The URL of the management API is invalid.
+    #[error(transparent)]
+    ManagementUrl(#[from] ManagementUrlError),
+    /// An error of the broker.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// An error of the management API.
+    #[error(transparent)]
+    Management(#[from] ManagementError),
+    /// An object was refused, or the connection was lost. Nothing was written.
+    #[error(transparent)]
+    Declare(#[from] DeclareError),
+    /// AMQP and the management API lead to two brokers. Nothing was written.
+    #[error("AMQP and the management API lead to two brokers: {0}; nothing was written")]
+    TwoBrokers(String),
+    /// The management API does not show the lock, which was declared over AMQP. Nothing was written.
+    #[error(
+        "the management API does not show the queue {0}, which was declared over AMQP a moment ago: the two URLs lead to two \
+         brokers, or to two virtual hosts; nothing was written"
+    )]
+    NoLock(String),
+    /// Another topology or broker uses the register. Nothing was written.
+    #[error("{0}; nothing was written")]
+    InUse(String),
+    /// Some changes are blocked, or the type of a queue to prune still has events. Nothing was written.
+    #[error("some changes are blocked; nothing was written")]
+    Blocked(Box<Planned>),
+    /// Some objects to remove are in use. Nothing was removed.
+    #[error("some objects are in use; nothing was removed")]
+    ObjectsInUse(Box<Doomed>),
+    /// The broker has changed since the plan was made. Nothing was written.
+    #[error("the broker has changed since the plan was shown; nothing was written. Run it again")]
+    Stale,
+    /// Some objects are written, and these are left, if they are known.
+    #[error("{why}")]
+    Partly {
+        /// What stopped it, and what to do.
+        why: String,
+        /// The objects that are left to write, if they are known.
+        left: Option<Vec<String>>,
+    },
+    /// Some objects are removed, and others are left.
+    #[error("{why}")]
+    PartlyRemoved {
+        /// What stopped it, and what to do.
+        why: String,
+        /// The number of objects that were removed.
+        removed: usize,
+    },
+    /// Everything is written, and the broker still differs from the file.
+    #[error("written, but the broker still differs from the file. Run it again")]
+    Differs(Box<Plan>),
+    /// It was told to stop.
+    #[error("interrupted; the change may be partly done, and nothing is lost. Run it again with the same flags")]
+    Interrupted,
+    /// The broker is as the file says, and not all schedules are armed.
+    #[error("the broker is as the file says, but not all schedules are armed: {0}. Run `topology apply` again")]
+    NotArmed(String),
+}

@@ -1,0 +1,40 @@
+//! Plans, applies and looks after a topology on RabbitMQ, as the command `topology` does.
+//!
+//! A program that applies its topology at its start needs no step of a deployment for it. Any number of its processes may start at
+//! once: one of them applies, and the others find nothing to do.
+//!
+//! ```no_run
+#![doc = include_str!("../examples/apply.rs")]
+//! ```
+//!
+//! The modules are for the command and for the tests of this repository. They change in any release.
+
+mod admin;
+mod apply;
+#[doc(hidden)]
+pub mod broker;
+mod change;
+mod destroy;
+mod error;
+#[doc(hidden)]
+pub mod figures;
+mod left_types;
+#[doc(hidden)]
+pub mod management;
+#[doc(hidden)]
+pub mod observed;
+#[doc(hidden)]
+pub mod plan;
+mod register;
+mod schedules;
+mod watch;
+
+#[doc(hidden)]
+pub use admin::one_broker;
+pub use {
+    admin::Admin,
+    change::{Applied, Asked, Doomed, LeftTypes, Options, Planned, ScheduleChanges},
+    error::AdminError,
+    register::Looked,
+    watch::Watch,
+};

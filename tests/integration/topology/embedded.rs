@@ -1,0 +1,23 @@
+//! A program that applies its topology at its start, as the documentation of `hatchery-admin` shows it.
+
+use hatchery::Hatchery;
+use hatchery_admin::Admin;
+
+use super::TOPOLOGY;
+use crate::support::{cli::Bench, redis};
+
+#[allow(dead_code, reason = "its `main` is that of another program")]
+#[path = "../../../admin/examples/apply.rs"]
+mod example;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_applies_its_topology_at_its_start() {
+    let bench = Bench::new(TOPOLOGY);
+    let topology = hatchery::file::read(TOPOLOGY, "topology.yaml").unwrap();
+    let builder = Hatchery::builder(topology).amqp_url(bench.host.amqp()).redis_url(redis::url());
+    let admin = Admin::new(builder).unwrap().management_url(&bench.host.management()).unwrap();
+    example::apply(&admin).await.unwrap();
+    bench.expect(0, &["plan", "--detailed-exitcode"]);
+    // Another process of the program finds nothing to do.
+    example::apply(&admin).await.unwrap();
+}

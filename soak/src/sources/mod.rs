@@ -181,21 +181,7 @@ async fn table(
     let (mut table, mut twice) = (Table::new(&["", "", "must be"]), 0);
     for ((name, all), ran) in SOURCES.into_iter().zip([args.messages, args.ordered]).zip(&of) {
         let letters = queues.reasons(&names.source_dead_letters(&name.parse()?)).await?;
-        let buried: BTreeSet<u32> = letters.iter().filter_map(|(id, _)| id.parse().ok()).collect();
-        let unmappable: BTreeSet<u32> = (0..all).filter(|number| !is_mappable(*number)).collect();
-        let account = Account::take(0..all, ran.iter().copied());
-        twice += account.twice.len();
-        table.none(&format!("{name}: lost"), account.missing.iter().filter(|number| !buried.contains(number)).count());
-        let holds = account.strangers == 0 && account.missing.iter().eq(&unmappable);
-        let must = all as usize - unmappable.len();
-        table.must(holds, &[&format!("{name}: became events"), &grouped(account.handled), &grouped(must)]);
-        table.must(
-            buried == unmappable,
-            &[&format!("{name}: dead-lettered"), &grouped(buried.len()), &grouped(unmappable.len())],
-        );
-        let silent = letters.iter().filter(|(_, reason)| reason.is_none()).count();
-        table.none(&format!("{name}: of those, without a reason"), silent);
-        table.tell(&[&format!("{name}: of those, twice"), &grouped(letters.len() - buried.len()), ""]);
+        twice += tell(&mut table, name, all, ran, &letters);
     }
     table.none("events that ran twice", twice);
     table.none("events of no message", strange);
@@ -207,6 +193,26 @@ async fn table(
     let messages = f64::from(args.messages + args.ordered);
     table.tell(&["messages a second, kills included", &format!("{:.0}", messages / taken.as_secs_f64()), ""]);
     Ok(table)
+}
+
+/// Adds the messages of a source, by the numbers of those whose events ran, and by the dead letters with their reasons.
+/// Returns how many events ran twice.
+fn tell(table: &mut Table, name: &str, all: u32, ran: &[u32], letters: &[(String, Option<String>)]) -> usize {
+    let buried: BTreeSet<u32> = letters.iter().filter_map(|(id, _)| id.parse().ok()).collect();
+    let unmappable: BTreeSet<u32> = (0..all).filter(|number| !is_mappable(*number)).collect();
+    let account = Account::take(0..all, ran.iter().copied());
+    table.none(&format!("{name}: lost"), account.missing.iter().filter(|number| !buried.contains(number)).count());
+    let holds = account.strangers == 0 && account.missing.iter().eq(&unmappable);
+    let must = all as usize - unmappable.len();
+    table.must(holds, &[&format!("{name}: became events"), &grouped(account.handled), &grouped(must)]);
+    table.must(
+        buried == unmappable,
+        &[&format!("{name}: dead-lettered"), &grouped(buried.len()), &grouped(unmappable.len())],
+    );
+    let silent = letters.iter().filter(|(_, reason)| reason.is_none()).count();
+    table.none(&format!("{name}: of those, without a reason"), silent);
+    table.tell(&[&format!("{name}: of those, twice"), &grouped(letters.len() - buried.len()), ""]);
+    account.twice.len()
 }
 
 #[cfg(test)]
@@ -229,5 +235,23 @@ mod tests {
             let mapped = hatchery::internals::source::map(&names, (name, spec), file.max_payload, &message);
             assert_eq!(mapped.map(|events| events.len()).ok(), is_mappable(number).then_some(1), "{number}");
         }
+    }
+
+    #[test]
+    fn each_message_has_to_become_an_event_or_a_dead_letter_with_a_reason() {
+        let holds = |ran: &[u32], letters: &[(&str, Option<&str>)]| {
+            let mut table = Table::new(&["", "", "must be"]);
+            let letters: Vec<_> = letters.iter().map(|(id, why)| ((*id).to_owned(), why.map(str::to_owned))).collect();
+            let twice = tell(&mut table, "own", 100, ran, &letters);
+            (table.holds(), twice)
+        };
+        let (all, letter): (Vec<u32>, _) = ((0..99).collect(), ("99", Some("unmappable")));
+        assert_eq!(holds(&all, &[letter]), (true, 0));
+        assert_eq!(holds(&all[1..], &[letter]), (false, 0), "a lost message");
+        assert_eq!(holds(&all[1..], &[letter, ("0", Some("why"))]), (false, 0), "a message that should be an event");
+        assert_eq!(holds(&all, &[]), (false, 0), "a lost letter");
+        assert_eq!(holds(&all, &[("99", None)]), (false, 0), "a letter without a reason");
+        assert_eq!(holds(&[&all[..], &[7]].concat(), &[letter]), (true, 1));
+        assert_eq!(holds(&[&all[..], &[700]].concat(), &[letter]), (false, 0), "an event of no message");
     }
 }

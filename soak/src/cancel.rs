@@ -11,16 +11,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use hatchery::{EventsError, Filter, Hatchery, MoveOutcome, NewEvent};
 use jiff::Timestamp;
 
-use crate::{
-    account::Account,
-    common::Common,
-    console::Console,
-    queues::Queues,
-    runs::Run,
-    stage::Stage,
-    table::{Table, grouped},
-    traffic::{self, PAYLOAD, Working},
-};
+use crate::harness::{Account, Common, Console, PAYLOAD, Run, Table, Working, grouped};
 
 const TOPOLOGY: &str = "\
 version: 1
@@ -52,8 +43,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
-    let stage = Stage::set(console, args.common.version.as_deref(), TOPOLOGY).await?;
-    let queues = Queues::connect(&stage.servers.amqp).await?;
+    let (stage, queues, _) = args.common.begin(console, TOPOLOGY).await?;
     let hatchery = stage.connect().await?;
     let wait = Duration::from_secs(args.due.into());
     let (first, second) = (Timestamp::now() + wait, Timestamp::now() + wait * 2);
@@ -75,19 +65,12 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
 
     console.step("Work until all is over");
     let working = Working::start(&hatchery, &TYPES);
-    let busy = async || traffic::is_busy(&queues, &stage.topology, &[]).await;
-    let left = 2 * args.events as usize;
-    traffic::watch(console, &working.runs, left, wait * 2, busy).await?;
-    let runs = working.stop().await?.all();
+    let runs = working.finish(console, &queues, 2 * args.events as usize, wait * 2, &[]).await?;
     hatchery.close().await;
     stage.keep("runs", &runs)?;
 
-    console.step(&format!("The account, of RabbitMQ {}", stage.version));
     let table = account(args, &[cancelled, moved, put_off], &runs, second);
-    console.say(&table.render());
-    let holds = table.holds();
-    stage.end(console, holds).await;
-    Ok(holds)
+    Ok(stage.conclude(console, &[table]).await)
 }
 
 async fn publish(hatchery: &Hatchery, count: u32, due: Timestamp) -> anyhow::Result<()> {
@@ -143,7 +126,7 @@ fn account(args: &Args, timed: &[Timed; 3], runs: &[Run], second: Timestamp) -> 
     }
     let account = Account::take(args.events..3 * args.events, runs.iter().map(|run| run.number));
     let left = 2 * all;
-    table.must(account.handled as u64 == left, &["handled", &grouped(account.handled as u64), "", &grouped(left)]);
+    table.must(account.handled as u64 == left, &["handled", &grouped(account.handled), "", &grouped(left)]);
     // The account's strangers are the cancelled events here, which must not run.
     let at_old_time = runs.iter().filter(|run| run.number >= args.events && run.at < second.as_microsecond()).count();
     for (what, count) in [
@@ -152,7 +135,7 @@ fn account(args: &Args, timed: &[Timed; 3], runs: &[Run], second: Timestamp) -> 
         ("handled twice", account.twice.len()),
         ("lost", account.missing.len()),
     ] {
-        table.must(count == 0, &[what, &grouped(count as u64), "", "0"]);
+        table.must(count == 0, &[what, &grouped(count), "", "0"]);
     }
     table
 }

@@ -9,6 +9,17 @@ impl Chance {
         Self(seed)
     }
 
+    /// Starts from a text, so that the same text has the same numbers.
+    pub fn of(text: &str) -> Self {
+        Self(text.bytes().fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())))
+    }
+
+    /// Returns another source of random numbers, for work that goes on beside this one.
+    #[must_use]
+    pub const fn fork(&mut self) -> Self {
+        Self(self.next())
+    }
+
     /// Returns a whole number from `low` to `high`, both included.
     pub const fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)

@@ -1,5 +1,7 @@
 //! Statistics of how late events were.
 
+use crate::table::Table;
+
 /// The times by which events were late, in microseconds, sorted.
 pub struct Lateness(Vec<i64>);
 
@@ -22,6 +24,20 @@ impl Lateness {
 /// Formats microseconds as milliseconds with one decimal.
 pub fn millis(micros: i64) -> String {
     format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
+}
+
+/// Adds a row with what this many of a thousand events of both sides do not exceed, and the ratio. With a limit the ratio
+/// must not exceed it.
+pub fn ratio_row(table: &mut Table, what: &str, sides: [&Lateness; 2], permille: usize, limit: Option<f64>) {
+    let [one, two] = sides.map(|side| side.permille(permille));
+    let ratio = ratio(one, two);
+    let must = limit.map_or_else(String::new, |limit| format!("at most {limit}"));
+    let (shown, one, two) = (format!("{ratio:.2}"), millis(one), millis(two));
+    let cells = [what, &one, &two, &shown, &must];
+    match limit {
+        Some(limit) => table.must(ratio <= limit, &cells),
+        None => table.tell(&cells),
+    }
 }
 
 /// Returns `one` divided by `other`.

@@ -1,34 +1,26 @@
 //! `scripts/soak` runs hatchery under load, under `kill -9`, under faults of a cluster and beside bare lapin. It
 //! accounts for every event without asking hatchery. `scripts/soak --help` says more.
 
-mod account;
 mod bursts;
 mod cancel;
-mod child;
 mod cluster;
-mod common;
 mod dead_letter;
+mod harness;
 mod kills;
 mod ladder;
 mod memory;
-mod notes;
-mod queues;
 mod register;
 mod schedules;
-mod settled;
 mod sources;
-mod traffic;
 mod upgrade;
 mod wedge;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use hatchery_soak::{
-    chance,
-    console::{self, Console, GREEN, RED},
-    lateness, plan, runs, servers, stage, table,
-};
+use hatchery_soak::console::{Console, GREEN, RED};
+
+use crate::harness::child;
 
 #[derive(Parser)]
 #[command(name = "scripts/soak")]

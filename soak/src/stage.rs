@@ -9,12 +9,15 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use hatchery::{Builder, Hatchery, Topology, internals::rabbitmq::connection::AmqpUrl};
+use hatchery::{
+    Builder, Hatchery, Topology,
+    internals::{names::Names, rabbitmq::connection::AmqpUrl},
+};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tracing_subscriber::{Layer as _, filter::LevelFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
-use crate::{acknowledged, console::Console, runs::Run, servers::Servers};
+use crate::{acknowledged, console::Console, runs::Run, servers::Servers, table::Table};
 
 /// The servers, with the topology applied.
 pub struct Stage {
@@ -50,18 +53,23 @@ impl Stage {
 
     /// Runs `topology apply`, as a deployment does.
     pub async fn apply(&self) -> anyhow::Result<()> {
-        let status = self.applying()?.status().await?;
+        let status = self.topology(&["apply", "--auto-approve"])?.status().await?;
         ensure!(status.success(), "topology apply: {status}");
         Ok(())
     }
 
-    /// Returns the command `topology apply` for the servers and the file.
-    pub fn applying(&self) -> anyhow::Result<Command> {
+    /// Returns a command of `topology` for the servers and the file.
+    pub fn topology(&self, arguments: &[&str]) -> anyhow::Result<Command> {
         let binary = std::env::current_exe()?.with_file_name("topology");
         ensure!(binary.exists(), "{} is missing; scripts/soak and scripts/bench build it", binary.display());
         let mut command = Command::new(binary);
-        self.with_urls(command.args(["apply", "--auto-approve"]));
+        self.with_urls(command.args(arguments));
         Ok(command)
+    }
+
+    /// Returns the names of the objects on the broker.
+    pub fn names(&self) -> Names {
+        Names::new(self.topology.name.clone())
     }
 
     /// Exchanges the topology's file. Who reads it meanwhile reads one of the two.
@@ -107,6 +115,17 @@ impl Stage {
             writeln!(file, "{number}\t{created}\t{nbf}\t{at}")?;
         }
         Ok(file.flush()?)
+    }
+
+    /// Prints the account of the run, and stops the servers. Returns whether all numbers are within their limits.
+    pub async fn conclude(self, console: &mut Console, tables: &[Table]) -> bool {
+        console.step(&format!("The account, of RabbitMQ {}", self.version));
+        for table in tables {
+            console.say(&table.render());
+        }
+        let holds = tables.iter().all(Table::holds);
+        self.end(console, holds).await;
+        holds
     }
 
     /// Stops the servers. Keeps the folder for a closer look if a number was outside its limit.

@@ -40,6 +40,17 @@ impl Table {
         self.push(cells, Some(holds));
     }
 
+    /// Adds a row with a number that must be 0, to a table of three columns.
+    pub fn none(&mut self, what: &str, found: impl TryInto<u64>) {
+        let found = grouped(found);
+        self.must(found == "0", &[what, &found, "0"]);
+    }
+
+    /// Adds a row with a number that must be at least this one, to a table of three columns.
+    pub fn at_least(&mut self, what: &str, found: usize, least: usize) {
+        self.must(found >= least, &[what, &grouped(found), &format!("at least {}", grouped(least))]);
+    }
+
     fn push(&mut self, cells: &[&str], holds: Option<bool>) {
         self.rows.push(Row { cells: cells.iter().map(ToString::to_string).collect(), holds });
     }
@@ -114,5 +125,11 @@ mod tests {
         assert!(table.holds());
         table.must(false, &["bad", "9", "10"]);
         assert!(!table.holds() && table.render().contains("OFF"));
+        for (found, holds) in [(0, true), (1, false)] {
+            let mut table = Table::new(&["what", "n", "must be"]);
+            table.none("lost", found);
+            table.at_least("killed", 1 - found, 1);
+            assert_eq!(table.holds(), holds, "{}", table.render());
+        }
     }
 }

@@ -5,18 +5,9 @@ use std::time::Duration;
 
 use hatchery::internals::names::Names;
 
-use crate::{
-    account::Account,
-    chance::Chance,
-    common::Common,
-    console::Console,
-    lateness::{Lateness, millis, ratio},
-    plan::{Plan, Planned, Wait},
-    queues::Queues,
-    runs::Run,
-    stage::Stage,
-    table::{Table, grouped},
-    traffic::{self, Working},
+use crate::harness::{
+    Account, Chance, Common, Console, Lateness, Plan, Planned, Queues, Run, Stage, Table, Wait, Working, grouped,
+    publish_plan, ratio_row,
 };
 
 const TOPOLOGY: &str = "\
@@ -83,10 +74,8 @@ struct Seen {
 }
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
-    let chance = Chance::new(args.common.announce(console));
-    let stage = Stage::set(console, args.common.version.as_deref(), TOPOLOGY).await?;
-    let queues = Queues::connect(&stage.servers.amqp).await?;
-    let names = Names::new(stage.topology.name.clone());
+    let (stage, queues, chance) = args.common.begin(console, TOPOLOGY).await?;
+    let names = stage.names();
     let (alone, beside) = (Seen::default(), Seen::default());
     let mut wedge = Wedge { args, stage, queues, names, chance, next: 0, alone, beside, gone: [0; 4], off: [0; 3] };
     for round in 0..args.rounds {
@@ -101,11 +90,8 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
         }
     }
     let table = wedge.table();
-    console.step(&format!("The account, of RabbitMQ {}", wedge.stage.version));
-    console.say(&table.render());
+    let holds = wedge.stage.conclude(console, &[table]).await;
     console.note("late: after the event was due; beyond the step: without the ladder's step of at most 250 ms");
-    let holds = table.holds();
-    wedge.stage.end(console, holds).await;
     Ok(holds)
 }
 
@@ -135,9 +121,7 @@ impl Wedge<'_> {
         }
         let hatchery = self.stage.connect().await?;
         let working = Working::start(&hatchery, &[GONE]);
-        let busy = async || traffic::is_busy(&self.queues, &self.stage.topology, &[]).await;
-        traffic::watch(console, &working.runs, self.args.events as usize, Duration::ZERO, busy).await?;
-        let runs = working.stop().await?.all();
+        let runs = working.finish(console, &self.queues, self.args.events as usize, Duration::ZERO, &[]).await?;
         hatchery.close().await;
         let account = Account::take(others.numbers(), runs.iter().map(|run| run.number));
         self.gone[1] += found.handled as u64;
@@ -163,22 +147,20 @@ impl Wedge<'_> {
     async fn healthy(&self, plan: &Plan, others: Option<&Plan>, console: &mut Console) -> anyhow::Result<Vec<Run>> {
         let [hatchery, other] = [self.stage.connect().await?, self.stage.connect().await?];
         let working = Working::start(&hatchery, &[HEALTHY]);
-        let publishing = tokio::spawn(traffic::publish(hatchery.publisher(), plan.clone()));
+        let publishing = tokio::spawn(publish_plan(hatchery.publisher(), plan.clone()));
         let (publisher, others) = (other.publisher(), others.cloned());
         let publishing_others = tokio::spawn(async move {
             tokio::time::sleep(EVERY / 2).await;
             match others {
-                Some(others) => traffic::publish(publisher, others).await,
+                Some(others) => publish_plan(publisher, others).await,
                 None => Ok(Duration::ZERO),
             }
         });
         // The deleted queue cannot be asked for its messages.
         let gone = [self.names.processing(&GONE.parse()?)];
-        let busy = async || traffic::is_busy(&self.queues, &self.stage.topology, &gone).await;
-        traffic::watch(console, &working.runs, plan.events.len(), plan.longest(), busy).await?;
+        let runs = working.finish(console, &self.queues, plan.events.len(), plan.longest(), &gone).await?;
         publishing.await??;
         publishing_others.await??;
-        let runs = working.stop().await?.all();
         hatchery.close().await;
         other.close().await;
         Ok(runs)
@@ -211,26 +193,21 @@ impl Wedge<'_> {
         table.must(beside == all && alone == all, &["healthy, handled", &grouped(beside), &grouped(alone), "", &must]);
         let late = [&self.beside, &self.alone].map(|seen| Lateness::of(seen.late.iter().copied()));
         let beyond = [&self.beside, &self.alone].map(|seen| Lateness::of(seen.beyond.iter().copied()));
-        for (what, [one, two], permille) in [
+        let limit = (!self.args.no_ratio).then_some(LIMIT);
+        for (what, sides, permille) in [
             ("late, p50", &late, 500),
             ("late, p99", &late, 990),
             ("beyond the step, p50", &beyond, 500),
             ("beyond the step, p99", &beyond, 990),
         ] {
-            let (one, two) = (one.permille(permille), two.permille(permille));
-            let ratio = ratio(one, two);
-            let held = !self.args.no_ratio;
-            let must = if held { format!("at most {LIMIT}") } else { String::new() };
-            let cells = [what.to_owned(), millis(one), millis(two), format!("{ratio:.2}"), must];
-            let cells = cells.each_ref().map(String::as_str);
-            if held { table.must(ratio <= LIMIT, &cells) } else { table.tell(&cells) }
+            ratio_row(&mut table, what, sides.each_ref(), permille, limit);
         }
         let texts = ["the others, published", "in unrouted", "moved back", "handled then"];
         for (what, count) in texts.into_iter().zip(self.gone) {
             table.must(count == all, &[what, &grouped(count), "", "", &must]);
         }
         for (what, count) in ["early", "handled twice", "lost"].into_iter().zip(self.off) {
-            table.must(count == 0, &[what, &grouped(count as u64), "", "", "0"]);
+            table.must(count == 0, &[what, &grouped(count), "", "", "0"]);
         }
         table
     }

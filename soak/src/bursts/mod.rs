@@ -1,7 +1,6 @@
 //! Bursts of changes of the same references: first with a healthy Redis, then while Redis is killed, emptied and
 //! flushed.
 
-mod account;
 mod redis;
 
 use std::{cell::Cell, time::Duration};
@@ -10,17 +9,8 @@ use anyhow::Context as _;
 use hatchery::{NewEvent, Publisher};
 use tokio::time::Instant;
 
-pub(crate) use self::account::Account;
 use self::redis::Redis;
-use crate::{
-    chance::Chance,
-    common::Common,
-    console::Console,
-    queues::Queues,
-    stage::Stage,
-    table::{Table, grouped},
-    traffic::{self, PAYLOAD, Working},
-};
+use crate::harness::{Chance, Changes, Common, Console, PAYLOAD, Queues, Table, Working, grouped, watch};
 
 const TOPOLOGY: &str = "\
 version: 1
@@ -59,11 +49,9 @@ struct Sent {
 }
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
-    let mut chance = Chance::new(args.common.announce(console));
-    let mut stage = Stage::set(console, args.common.version.as_deref(), TOPOLOGY).await?;
+    let (mut stage, queues, mut chance) = args.common.begin(console, TOPOLOGY).await?;
     let mut redis = Redis::start().await?;
     stage.servers.redis = redis.url();
-    let queues = Queues::connect(&stage.servers.amqp).await?;
     let (hatchery, other) = (stage.connect().await?, stage.connect().await?);
     let publisher = hatchery.publisher();
     let workers = [Working::start(&hatchery, &[TYPE]), Working::start(&other, &[TYPE])];
@@ -78,7 +66,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
         console.progress(burst as usize + 1, bursts as usize, "");
         tokio::time::sleep(WINDOW + REST).await;
     }
-    all_is_over(console, &queues, &stage, &workers).await?;
+    all_is_over(console, &queues, &workers).await?;
 
     console.step(&format!("{said}, while Redis is killed, emptied and flushed"));
     let (mut harmed, mut faults) = (Sent::default(), Vec::new());
@@ -94,20 +82,19 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
         redis = harm.await??;
         faults.push(fault);
     }
-    all_is_over(console, &queues, &stage, &workers).await?;
+    all_is_over(console, &queues, &workers).await?;
     let mut runs = Vec::new();
     for worker in workers {
-        runs.extend(worker.stop().await?.all());
+        runs.extend(worker.stop().await?);
     }
     runs.sort_by_key(|run| run.at);
-    let left = traffic::is_busy(&queues, &stage.topology, &[]).await?;
+    let left = queues.are_busy(&[]).await?;
     for hatchery in [hatchery, other] {
         hatchery.close().await;
     }
     redis.kill().await?;
     stage.keep("runs", &runs)?;
 
-    console.step(&format!("The account, of RabbitMQ {}", stage.version));
     let mut table = Table::new(&["", "calm", "harmed", "must be"]);
     let calls = |from: u32| -> Vec<u32> {
         let of = from..from + half;
@@ -115,39 +102,38 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     };
     tell(&mut table, args, [(&calm, &calls(0)), (&harmed, &calls(half))]);
     let strangers = runs.iter().filter(|run| run.number >= 2 * half).count();
-    table.must(strangers == 0, &["calls with unknown events", "", &grouped(strangers as u64), "0"]);
+    table.must(strangers == 0, &["calls with unknown events", "", &grouped(strangers), "0"]);
     table.must(!left, &["left in a queue", "", if left { "some" } else { "0" }, "0"]);
     for fault in Fault::ALL {
         let times = faults.iter().filter(|other| **other == fault).count();
-        table.tell(&[&format!("Redis {}", fault.said()), "", &grouped(times as u64), ""]);
+        table.tell(&[&format!("Redis {}", fault.said()), "", &grouped(times), ""]);
     }
-    console.say(&table.render());
-    let holds = table.holds();
-    stage.end(console, holds).await;
-    Ok(holds)
+    Ok(stage.conclude(console, &[table]).await)
 }
 
 /// Adds the numbers of both halves to the table, side by side.
 fn tell(table: &mut Table, args: &Args, halves: [(&Sent, &[u32]); 2]) {
-    let count = |n: usize| grouped(n as u64);
-    let accounts = halves.map(|(sent, calls)| Account::take(args.references, &sent.unversioned, calls));
+    let accounts = halves.map(|(sent, calls)| Changes::take(args.references, &sent.unversioned, calls));
     let windows = halves.map(|(sent, _)| sent.windows() * args.references as usize);
     let [calls, harmed_calls] = halves.map(|(_, calls)| calls.len());
     let unversioned = halves.map(|(sent, _)| sent.unversioned.iter().filter(|without| **without).count());
-    let events = halves.map(|(sent, _)| count(sent.unversioned.len()));
+    let events = halves.map(|(sent, _)| grouped(sent.unversioned.len()));
     table.tell(&["changes", &events[0], &events[1], ""]);
-    table.must(unversioned[0] == 0, &["without a version", &count(unversioned[0]), &count(unversioned[1]), "0, any"]);
-    table.tell(&["references x windows", &count(windows[0]), &count(windows[1]), ""]);
+    table.must(
+        unversioned[0] == 0,
+        &["without a version", &grouped(unversioned[0]), &grouped(unversioned[1]), "0, any"],
+    );
+    table.tell(&["references x windows", &grouped(windows[0]), &grouped(windows[1]), ""]);
     // A worker that is behind may run a change that has waited for the longest time, or one that a change of the next
     // window replaces. So the number of calls is not exact.
     let (least, most) = (windows[0] - windows[0] / 10, windows[0] + windows[0] / 10);
     table.must(
         (least..=most).contains(&calls),
-        &["calls", &count(calls), &count(harmed_calls), &format!("{} to {}, any", count(least), count(most))],
+        &["calls", &grouped(calls), &grouped(harmed_calls), &format!("{} to {}, any", grouped(least), grouped(most))],
     );
     let mut zero = |what: &str, found: [usize; 2], harmed_too: bool| {
         let holds = found[0] == 0 && (found[1] == 0 || !harmed_too);
-        table.must(holds, &[what, &count(found[0]), &count(found[1]), if harmed_too { "0, 0" } else { "0, any" }]);
+        table.must(holds, &[what, &grouped(found[0]), &grouped(found[1]), if harmed_too { "0, 0" } else { "0, any" }]);
     };
     let [calm, harmed] = accounts;
     zero("without their last change", [calm.without_last, harmed.without_last], true);
@@ -230,16 +216,11 @@ async fn harm(mut redis: Redis, fault: Fault, wait: Duration, away: Duration) ->
 }
 
 /// Waits until no event is in a queue that leads to a worker, and no more calls begin.
-async fn all_is_over(
-    console: &mut Console,
-    queues: &Queues,
-    stage: &Stage,
-    workers: &[Working; 2],
-) -> anyhow::Result<()> {
+async fn all_is_over(console: &mut Console, queues: &Queues, workers: &[Working; 2]) -> anyhow::Result<()> {
     let before = Cell::new(None);
     let busy = async || {
         let now = workers[0].runs.len() + workers[1].runs.len();
-        Ok(before.replace(Some(now)) != Some(now) || traffic::is_busy(queues, &stage.topology, &[]).await?)
+        Ok(before.replace(Some(now)) != Some(now) || queues.are_busy(&[]).await?)
     };
-    traffic::watch(console, &workers[0].runs, 1, Duration::ZERO, busy).await
+    watch(console, 1, Duration::ZERO, &workers[0].runs, busy).await
 }

@@ -10,7 +10,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::servers::connect_to_redis;
+use crate::harness::connect_to_redis;
 
 /// How long Redis may take to answer after its start.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,17 +1,7 @@
 //! Accounts for the events that were published during the faults.
 
-use hatchery::{
-    Topology,
-    internals::{compile, names::Names},
-};
-
 use super::crew::{BURST, CHANGE, ORDERED, REFERENCES, Seen, TYPES, first_number};
-use crate::{
-    account::Account as Times,
-    bursts::Account as Changes,
-    queues::Queues,
-    table::{Table, grouped},
-};
+use crate::harness::{Account as Times, Changes, Queues, Stage, Table, backwards, grouped};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
@@ -38,8 +28,8 @@ pub(super) struct Account {
 
 impl Account {
     /// Takes the account when publishers and workers have stopped. Drains the queues if an event was not handled.
-    pub(super) async fn take(seen: &Seen, queues: &Queues, topology: &Topology) -> anyhow::Result<Self> {
-        let names = Names::new(topology.name.clone());
+    pub(super) async fn take(seen: &Seen, queues: &Queues, stage: &Stage) -> anyhow::Result<Self> {
+        let names = stage.names();
         let mut dead = vec![names.unrouted()];
         for event_type in TYPES {
             dead.push(names.dead_letters(&event_type.parse()?));
@@ -47,8 +37,8 @@ impl Account {
         let dead = queues.ready(&dead).await?;
         let mut left = Vec::new();
         if seen.overdue(i64::MAX) > 0 {
-            for queue in compile::compile(topology)?.queues {
-                left.extend(queues.drain(&queue.name).await?);
+            for queue in &queues.all {
+                left.extend(queues.drain(queue).await?);
             }
         }
         Ok(Self { dead, ..Self::of(seen, &left) })
@@ -84,7 +74,7 @@ impl Account {
                 account.twice += times.twice.len();
                 account.lost += times.missing.iter().filter(|number| !left.contains(&number.to_string())).count();
                 if event_type == ORDERED {
-                    account.unordered += of.windows(2).filter(|pair| pair[1] < pair[0]).count();
+                    account.unordered += backwards(&of);
                 }
             }
         }
@@ -92,11 +82,10 @@ impl Account {
     }
 
     pub(super) fn tell(&self, table: &mut Table) {
-        let count = |n: usize| grouped(n as u64);
-        table.tell(&["events, all confirmed", &count(self.sent), ""]);
-        table.tell(&["of those, published more than once", &count(self.repeated), ""]);
-        table.tell(&["runs", &count(self.runs), ""]);
-        table.tell(&["changes without a version", &count(self.unversioned), ""]);
+        table.tell(&["events, all confirmed", &grouped(self.sent), ""]);
+        table.tell(&["of those, published more than once", &grouped(self.repeated), ""]);
+        table.tell(&["runs", &grouped(self.runs), ""]);
+        table.tell(&["changes without a version", &grouped(self.unversioned), ""]);
         for (what, found) in [
             ("lost", self.lost),
             ("early", self.early),
@@ -104,13 +93,13 @@ impl Account {
             ("block type out of order", self.unordered),
             ("left in a queue", self.left),
         ] {
-            table.must(found == 0, &[what, &count(found), "0"]);
+            table.none(what, found);
         }
         // A change without a version competes with no other, so it may run after a newer one.
         let holds = self.backwards == 0 || self.unversioned > 0;
         let must = if self.unversioned == 0 { "0" } else { "any" };
-        table.must(holds, &["older change after a newer", &count(self.backwards), must]);
-        table.must(self.dead == 0, &["in dead-letter and unrouted", &grouped(self.dead), "0"]);
+        table.must(holds, &["older change after a newer", &grouped(self.backwards), must]);
+        table.none("in dead-letter and unrouted", self.dead);
     }
 }
 

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::{task::JoinHandle, time::MissedTickBehavior};
 
 use super::stalls::{Marks, Stream};
-use crate::{chance::Chance, runs::Runs, stage::Stage, traffic::PAYLOAD};
+use crate::harness::{Chance, PAYLOAD, Runs, Stage};
 
 pub(super) const TYPES: [&str; 4] = ["now", "later", "ordered", "change"];
 pub(super) const NOW: usize = 0;
@@ -169,7 +169,7 @@ impl Crew {
                     to: hatchery.publisher(),
                     event_type,
                     publisher,
-                    chance: Chance::new(chance.between(0, u64::MAX - 1)),
+                    chance: chance.fork(),
                 };
                 let stop = crew.stop_publishing.clone();
                 let each = u32::try_from(EACH)? * WEIGHTS.iter().sum::<u32>();

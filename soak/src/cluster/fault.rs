@@ -8,7 +8,7 @@ use super::{
     crew::{Crew, worker_name},
     nodes::{NODES, Nodes, role},
 };
-use crate::{chance::Chance, servers::Servers};
+use crate::harness::{Chance, Servers};
 
 /// Events that are published at once while a node is killed.
 const BURST: usize = 500;

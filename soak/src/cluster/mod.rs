@@ -22,16 +22,7 @@ use self::{
     plan::Plans,
     stalls::Stream,
 };
-use crate::{
-    chance::Chance,
-    common::Common,
-    console::Console,
-    queues::Queues,
-    servers::Servers,
-    stage::Stage,
-    table::{Table, grouped},
-    traffic,
-};
+use crate::harness::{Chance, Common, Console, Queues, Servers, Stage, Table, grouped};
 
 const TOPOLOGY: &str = "\
 version: 1
@@ -84,18 +75,17 @@ pub(crate) struct Args {
 
 /// The measurements during one fault.
 struct Row {
-    what: String,
+    what: &'static str,
     publishers: Duration,
     workers: Duration,
-    delayed: Duration,
-    ordered: Duration,
-    /// How long the cluster took to be healthy after the fault was undone.
-    healthy_after: Duration,
+    /// The stalls of these two, of delayed events and of ordered ones, and how long the cluster took to be healthy after the
+    /// fault was undone; in seconds, as text.
+    seconds: [String; 5],
     must_move: bool,
 }
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
-    let mut chance = Chance::new(args.common.announce(console));
+    let mut chance = args.common.chance(console);
     let faults = order(args, &mut chance);
     let settings =
         format!("cluster_partition_handling = {}\nnet_ticktime = {}\n", args.partition_handling, args.net_ticktime);
@@ -120,22 +110,17 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
         tokio::time::sleep(TICK).await;
     }
     crew.stop_publishing().await?;
-    let queues = Queues::connect(&stage.servers.amqp).await?;
+    let queues = Queues::connect(&stage).await?;
     let (given_up, mut calm) = (Instant::now() + PATIENCE, 0);
     while calm < 4 && Instant::now() < given_up {
         tokio::time::sleep(TICK).await;
-        let is_done = crew.seen.overdue(i64::MAX) == 0 && !traffic::is_busy(&queues, &stage.topology, &[]).await?;
+        let is_done = crew.seen.overdue(i64::MAX) == 0 && !queues.are_busy(&[]).await?;
         calm = if is_done { calm + 1 } else { 0 };
     }
     let seen = crew.stop().await?;
-    let account = Account::take(&seen, &queues, &stage.topology).await?;
+    let account = Account::take(&seen, &queues, &stage).await?;
     stage.keep("runs", &seen.runs.all())?;
 
-    console.step(&format!("The account, of RabbitMQ {}", stage.version));
-    console.note("Seconds for which publishers and workers (the slowest of each), delayed events and events of");
-    console.note("the block type stalled, and seconds that the cluster then took to be healthy.");
-    let stalls = stall_table(&rows);
-    console.say(&stalls.render());
     for wrong in &plans.wrong {
         console.note(&format!("wrong plan: {wrong}"));
     }
@@ -143,9 +128,9 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     account.tell(&mut table);
     plans.tell(&mut table);
     leaders(&leads, &mut table);
-    console.say(&table.render());
-    let holds = stalls.holds() && table.holds();
-    stage.end(console, holds).await;
+    let holds = stage.conclude(console, &[stall_table(&rows), table]).await;
+    console.note("Seconds for which publishers and workers (the slowest of each), delayed events and events of");
+    console.note("the block type stalled, and seconds that the cluster then took to be healthy.");
     Ok(holds)
 }
 
@@ -200,16 +185,12 @@ impl Running<'_> {
         let to = Instant::now();
         self.plans.ask(&self.stage, &format!("{}, when it is over", fault.said()), true).await?;
         let longest = |streams: &[Stream]| self.crew.seen.marks.longest(streams, from, to);
-        let row = Row {
-            what: fault.said().to_owned(),
-            publishers: longest(&crew::confirms()),
-            workers: longest(&crew::workers()),
-            delayed: longest(&[Stream::Handled(LATER)]),
-            ordered: longest(&[Stream::Handled(ORDERED)]),
-            healthy_after: to - undone,
-            must_move: fault.leaves_majority(),
-        };
-        console.note(&row.cells().join("  "));
+        let (publishers, workers) = (longest(&crew::confirms()), longest(&crew::workers()));
+        let [delayed, ordered] = [LATER, ORDERED].map(|event_type| longest(&[Stream::Handled(event_type)]));
+        let seconds =
+            [publishers, workers, delayed, ordered, to - undone].map(|time| format!("{:.1}", time.as_secs_f64()));
+        console.note(&format!("{}  {}", fault.said(), seconds.join("  ")));
+        let row = Row { what: fault.said(), publishers, workers, seconds, must_move: fault.leaves_majority() };
         self.rows.push(row);
         Ok(())
     }
@@ -271,35 +252,20 @@ impl Running<'_> {
     }
 }
 
-impl Row {
-    fn cells(&self) -> [String; 6] {
-        let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
-        [
-            self.what.clone(),
-            seconds(self.publishers),
-            seconds(self.workers),
-            seconds(self.delayed),
-            seconds(self.ordered),
-            seconds(self.healthy_after),
-        ]
-    }
-}
-
 /// Adds how many queues one node led at most right after `apply`. Leaders must be spread over the nodes.
 fn leaders(leads: &BTreeMap<usize, usize>, table: &mut Table) {
     let (queues, most) = (leads.values().sum::<usize>(), leads.values().max().copied().unwrap_or(0));
     let half = queues.div_ceil(2);
     let must = format!("at most {half} of {queues}");
-    table.must(most <= half, &["queues that one node leads", &grouped(most as u64), &must]);
+    table.must(most <= half, &["queues that one node leads", &grouped(most), &must]);
 }
 
 fn stall_table(rows: &[Row]) -> Table {
     let mut table = Table::new(&["", "publisher", "worker", "delayed", "block", "healthy", "must be"]);
+    let limit = format!("{} and {}", PUBLISHER_STILL.as_secs(), WORKER_STILL.as_secs());
     for row in rows {
-        let cells = row.cells();
-        let [what, publishers, workers, delayed, ordered, healthy] = cells.each_ref().map(String::as_str);
-        let limit = format!("{} and {}", PUBLISHER_STILL.as_secs(), WORKER_STILL.as_secs());
-        let cells = |must| [what, publishers, workers, delayed, ordered, healthy, must];
+        let [publishers, workers, delayed, ordered, healthy] = row.seconds.each_ref().map(String::as_str);
+        let cells = |must| [row.what, publishers, workers, delayed, ordered, healthy, must];
         if row.must_move {
             table.must(row.publishers <= PUBLISHER_STILL && row.workers <= WORKER_STILL, &cells(&limit));
         } else {

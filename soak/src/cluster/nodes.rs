@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
 
-use crate::servers::Servers;
+use crate::harness::Servers;
 
 /// The nodes of the cluster, by their numbers.
 pub(super) const NODES: [usize; 3] = [1, 2, 3];

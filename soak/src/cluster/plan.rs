@@ -5,10 +5,9 @@ use std::{process::Stdio, time::Duration};
 use anyhow::Context as _;
 use futures_util::future::try_join_all;
 use serde_json::Value;
-use tokio::process::Command;
 
 use super::nodes::NODES;
-use crate::{stage::Stage, table::Table};
+use crate::harness::{Stage, Table};
 
 /// How long a plan may take: longer than `topology` takes to give up on a node that does not answer.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -54,10 +53,8 @@ impl Plans {
 }
 
 async fn ask(stage: &Stage, node: usize) -> anyhow::Result<Answer> {
-    let mut command = Command::new(std::env::current_exe()?.with_file_name("topology"));
-    stage
-        .with_urls(&mut command)
-        .args(["plan", "--detailed-exitcode", "-o", "json"])
+    let mut command = stage.topology(&["plan", "--detailed-exitcode", "-o", "json"])?;
+    command
         .env("AMQP_URL", stage.servers.said(&format!("AMQP_URL_{node}"))?)
         .env("RABBITMQ_MANAGEMENT_URL", stage.servers.said(&format!("RABBITMQ_MANAGEMENT_URL_{node}"))?)
         .stdout(Stdio::piped())

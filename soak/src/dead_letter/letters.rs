@@ -1,66 +1,25 @@
 //! Writes letters, and accounts for them by their numbers.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::collections::BTreeSet;
 
-use anyhow::{Context as _, ensure};
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use hatchery::internals::rabbitmq::connection::AmqpUrl;
-use lapin::{
-    BasicProperties, Channel, Confirmation, Connection,
-    options::{BasicPublishOptions, ConfirmSelectOptions},
-    types::{AMQPValue, FieldTable},
-};
+use anyhow::Context as _;
+use lapin::types::{AMQPValue, FieldTable};
 
-use crate::{queues::WINDOW, traffic::PAYLOAD};
+use crate::harness::{Message, PAYLOAD};
 
-pub(super) struct Letters {
-    _connection: Connection,
-    channel: Channel,
-}
-
-impl Letters {
-    pub(super) async fn connect(url: &str) -> anyhow::Result<Self> {
-        let connection = AmqpUrl::new(url)?.connect("soak letters").await?;
-        let channel = connection.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        Ok(Self { _connection: connection, channel })
-    }
-
-    /// Publishes letters as a worker writes them, with their numbers as ids. Letters of a number that was replayed need a higher
-    /// generation, or they are obsolete.
-    pub(super) async fn publish(
-        &self,
-        exchange: &str,
-        event_type: &str,
-        numbers: Range<u32>,
-        generation: i64,
-    ) -> anyhow::Result<()> {
-        let send = |number| self.send(exchange, event_type, number, generation);
-        let sent = stream::iter(numbers).map(send).buffered(WINDOW.into());
-        sent.try_for_each(|()| std::future::ready(Ok(()))).await
-    }
-
-    async fn send(&self, exchange: &str, event_type: &str, number: u32, generation: i64) -> anyhow::Result<()> {
-        let text = |text: &str| AMQPValue::LongString(text.into());
-        let failure = "2026-06-01T09:00:00.000Z connection refused";
-        let mut headers = FieldTable::default();
-        headers.insert("reference".into(), text(&number.to_string()));
-        headers.insert("attempts".into(), AMQPValue::LongLongInt(4));
-        headers.insert("generation".into(), AMQPValue::LongLongInt(generation));
-        headers.insert("first_failure".into(), text(failure));
-        headers.insert("last_failure".into(), text(failure));
-        headers.insert("reason".into(), text(&format!("given up: attempt=4 failed_at={failure}")));
-        let properties = BasicProperties::default()
-            .with_delivery_mode(2)
-            .with_content_type("application/json".into())
-            .with_message_id(number.to_string().into())
-            .with_type(event_type.into())
-            .with_headers(headers);
-        let (key, options) = (format!("{event_type}.dead-letter"), BasicPublishOptions::default());
-        let sent = self.channel.basic_publish(exchange.into(), key.into(), options, &PAYLOAD, properties).await?;
-        ensure!(matches!(sent.await?, Confirmation::Ack(_)), "a letter was not confirmed");
-        Ok(())
-    }
+/// Returns a letter as a worker writes it, with its number as the id. A letter of a number that was replayed needs a higher
+/// generation, or it is obsolete.
+pub(super) fn letter(event_type: &str, number: u32, generation: i64) -> Message {
+    let text = |text: &str| AMQPValue::LongString(text.into());
+    let failure = "2026-06-01T09:00:00.000Z connection refused";
+    let mut headers = FieldTable::default();
+    headers.insert("reference".into(), text(&number.to_string()));
+    headers.insert("attempts".into(), AMQPValue::LongLongInt(4));
+    headers.insert("generation".into(), AMQPValue::LongLongInt(generation));
+    headers.insert("first_failure".into(), text(failure));
+    headers.insert("last_failure".into(), text(failure));
+    headers.insert("reason".into(), text(&format!("given up: attempt=4 failed_at={failure}")));
+    Message::new(&format!("{event_type}.dead-letter"), number, PAYLOAD.to_vec()).of_type(event_type, headers)
 }
 
 /// Returns the ids in a list of letters.

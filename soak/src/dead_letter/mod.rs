@@ -13,15 +13,8 @@ use futures_util::future::try_join_all;
 use hatchery::internals::names::Names;
 use tokio::process::{Child, Command};
 
-use self::letters::{Letters, Numbers};
-use crate::{
-    chance::Chance,
-    common::Common,
-    console::Console,
-    queues::Queues,
-    stage::Stage,
-    table::{Table, grouped},
-};
+use self::letters::{Numbers, letter};
+use crate::harness::{Chance, Common, Console, Queues, Stage, Table, grouped};
 
 const TOPOLOGY: &str = "\
 version: 1
@@ -58,29 +51,20 @@ struct Soak<'a> {
     args: &'a Args,
     stage: Stage,
     queues: Queues,
-    letters: Letters,
     names: Names,
     table: Table,
 }
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
-    let chance = Chance::new(args.common.announce(console));
-    let stage = Stage::set(console, args.common.version.as_deref(), TOPOLOGY).await?;
-    let queues = Queues::connect(&stage.servers.amqp).await?;
-    let letters = Letters::connect(&stage.servers.amqp).await?;
-    let names = Names::new(stage.topology.name.clone());
-    let table = Table::new(&["", "count", "must be"]);
-    let mut soak = Soak { args, stage, queues, letters, names, table };
+    let (stage, queues, chance) = args.common.begin(console, TOPOLOGY).await?;
+    let (names, table) = (stage.names(), Table::new(&["", "count", "must be"]));
+    let mut soak = Soak { args, stage, queues, names, table };
     for event_type in TYPES {
         soak.rates(event_type, console).await?;
     }
     soak.kill(chance, console).await?;
     soak.look(console).await?;
-    console.step(&format!("The account, of RabbitMQ {}", soak.stage.version));
-    console.say(&soak.table.render());
-    let holds = soak.table.holds();
-    soak.stage.end(console, holds).await;
-    Ok(holds)
+    Ok(soak.stage.conclude(console, &[soak.table]).await)
 }
 
 impl Soak<'_> {
@@ -99,7 +83,7 @@ impl Soak<'_> {
                     self.queues.shovel(&from, &self.names.processor()).await?;
                     bare += begun.elapsed();
                 } else {
-                    let replay = self.topology(&["replay", "--yes", "--type", event_type]).spawn()?;
+                    let replay = self.topology(&["replay", "--yes", "--type", event_type])?.spawn()?;
                     ensure!(ended(replay).await?.success(), "a replay failed");
                     ours += begun.elapsed();
                 }
@@ -117,8 +101,8 @@ impl Soak<'_> {
         let (share, must) = (ours / bare, if self.args.no_ratio { String::new() } else { format!("at least {LIMIT}") });
         let holds = self.args.no_ratio || share >= LIMIT;
         self.table.must(holds, &[&format!("{event_type}: share"), &format!("{share:.2}"), &must]);
-        self.table.must(lost == 0, &[&format!("{event_type}: lost"), &grouped(lost), "0"]);
-        self.table.must(twice == 0, &[&format!("{event_type}: twice"), &grouped(twice), "0"]);
+        self.table.none(&format!("{event_type}: lost"), lost);
+        self.table.none(&format!("{event_type}: twice"), twice);
         Ok(())
     }
 
@@ -128,7 +112,7 @@ impl Soak<'_> {
         let (to, letters) = (self.processing(event_type)?, u64::from(self.args.letters));
         self.fill(event_type, 0..self.args.letters, GENERATION).await?;
         console.step("A replay that gets `kill -9` in the middle, and another one after it");
-        let mut replay = self.topology(&["replay", "--yes", "--type", event_type]).spawn()?;
+        let mut replay = self.topology(&["replay", "--yes", "--type", event_type])?.spawn()?;
         let middle = chance.between(letters / 5, letters / 2);
         while self.queues.ready(std::slice::from_ref(&to)).await? < middle {
             ensure!(replay.try_wait()?.is_none(), "the replay ended before its kill");
@@ -136,15 +120,15 @@ impl Soak<'_> {
         }
         replay.start_kill()?;
         replay.wait().await?;
-        let again = self.topology(&["replay", "--yes", "--type", event_type]).spawn()?;
+        let again = self.topology(&["replay", "--yes", "--type", event_type])?.spawn()?;
         ensure!(ended(again).await?.success(), "the second replay failed");
         let moved = Numbers::of(&self.queues.drain(&to).await?)?;
         let (lost, twice) = (moved.missing(self.args.letters), moved.twice());
-        self.table.must(lost == 0, &["killed: lost", &grouped(lost), "0"]);
+        self.table.none("killed: lost", lost);
         let must = format!("at most {}", grouped(IN_FLIGHT));
         self.table.must(twice <= IN_FLIGHT, &["killed: twice", &grouped(twice), &must]);
         let left = self.queues.ready(&[self.dead_letters(event_type)?]).await?;
-        self.table.must(left == 0, &["killed: left", &grouped(left), "0"]);
+        self.table.none("killed: left", left);
         Ok(())
     }
 
@@ -155,11 +139,11 @@ impl Soak<'_> {
         self.fill(event_type, 0..letters, GENERATION).await?;
         console.step("Three processes look while letters are added and a replay runs");
         let limit = half.to_string();
-        let replay = self.topology(&["replay", "--yes", "--type", event_type, "--limit", &limit]).spawn()?;
+        let replay = self.topology(&["replay", "--yes", "--type", event_type, "--limit", &limit])?.spawn()?;
         let looks = (0..LOOKERS).map(|n| {
             let list = ["list", "--events", "-o", "ndjson", "--wait", "10m", "--type", event_type];
             let file = File::create(self.stage.path(&format!("look-{n}")))?;
-            anyhow::Ok(self.topology(&list).stdout(Stdio::from(file)).spawn()?)
+            anyhow::Ok(self.topology(&list)?.stdout(Stdio::from(file)).spawn()?)
         });
         let looks: Vec<Child> = looks.collect::<Result<_, _>>()?;
         let more = letters + letters / 10;
@@ -180,25 +164,23 @@ impl Soak<'_> {
         let left = Numbers::of(&self.queues.drain(&self.dead_letters(event_type)?).await?)?;
         let moved = Numbers::of(&self.queues.drain(&self.processing(event_type)?).await?)?;
         self.table.tell(&["looked at: seen by three", &grouped(seen), ""]);
-        self.table.must(gaps == 0, &["looked at: not seen, or in another order", &grouped(gaps), "0"]);
+        self.table.none("looked at: not seen, or in another order", gaps);
         let out_of_order = left.gaps();
-        self.table.must(out_of_order == 0, &["looked at: out of order afterwards", &grouped(out_of_order), "0"]);
+        self.table.none("looked at: out of order afterwards", out_of_order);
         let lost = u64::from(more).saturating_sub(left.count() + moved.count());
-        self.table.must(lost == 0, &["looked at: lost", &grouped(lost), "0"]);
+        self.table.none("looked at: lost", lost);
         let twice = left.twice() + moved.twice() + left.common(&moved);
-        self.table.must(twice == 0, &["looked at: twice", &grouped(twice), "0"]);
+        self.table.none("looked at: twice", twice);
         Ok(())
     }
 
     async fn fill(&self, event_type: &str, numbers: std::ops::Range<u32>, generation: i64) -> anyhow::Result<()> {
-        self.letters.publish(&self.names.dead_letter(), event_type, numbers, generation).await
+        let letters = numbers.map(|number| letter(event_type, number, generation));
+        self.queues.publish(&self.names.dead_letter(), letters).await
     }
 
-    fn topology(&self, arguments: &[&str]) -> Command {
-        let binary = std::env::current_exe().unwrap_or_default().with_file_name("topology");
-        let mut command = Command::new(binary);
-        self.stage.with_urls(command.arg("dead-letter").args(arguments));
-        command
+    fn topology(&self, arguments: &[&str]) -> anyhow::Result<Command> {
+        self.stage.topology(&[&["dead-letter"], arguments].concat())
     }
 
     fn processing(&self, event_type: &str) -> anyhow::Result<String> {

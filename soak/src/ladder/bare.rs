@@ -3,28 +3,21 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::StreamExt as _;
 use hatchery::internals::{delay, rabbitmq::connection::AmqpUrl};
 use jiff::Timestamp;
 use lapin::{
-    BasicProperties, Channel, Confirmation, Connection, ExchangeKind,
+    Channel, Connection, ExchangeKind,
     message::Delivery,
     options::{
-        BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
-        ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+        BasicAckOptions, BasicConsumeOptions, BasicQosOptions, ConfirmSelectOptions, ExchangeBindOptions,
+        ExchangeDeclareOptions, QueueBindOptions,
     },
-    types::{AMQPValue, FieldTable, ShortString},
+    types::{AMQPValue, FieldTable},
 };
 
 use super::topology::{PREFETCH, TYPE};
-use crate::{
-    console::Console,
-    plan::Plan,
-    queues::{Queues, WINDOW},
-    runs::{Run, Runs},
-    traffic::{self, PAYLOAD},
-};
+use crate::harness::{Console, Message, PAYLOAD, Plan, Planned, Queues, Run, Runs, declare, publish, watch};
 
 const SCHEDULER: &str = "bare.scheduler";
 const PROCESSOR: &str = "bare.processor";
@@ -42,7 +35,7 @@ impl Ladder {
         let connection = url.connect("bare ladder").await?;
         let channel = connection.create_channel().await?;
         exchange(&channel, SCHEDULER).await?;
-        queue(&channel, PROCESSOR, FieldTable::default()).await?;
+        declare(&channel, PROCESSOR, FieldTable::default()).await?;
         exchange(&channel, PROCESSOR).await?;
         bind(&channel, PROCESSOR, PROCESSOR, &format!("{TYPE}.#")).await?;
         for level in 0..levels {
@@ -53,7 +46,7 @@ impl Ladder {
             arguments.insert("x-dead-letter-exchange".into(), text(&level_name(level)));
             arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
             arguments.insert("x-overflow".into(), text("reject-publish"));
-            queue(&channel, &level_name(level), arguments).await?;
+            declare(&channel, &level_name(level), arguments).await?;
         }
         for spent in 0..=levels {
             // At the scheduler no bit is spent. At a level's exchange its own bit and all lower ones are spent.
@@ -83,10 +76,10 @@ impl Ladder {
         let consumer = tokio::spawn(consume(consuming.create_channel().await?, runs.clone()));
         let publishing = self.url.connect("bare publisher").await?;
         let (levels, step) = (self.levels, self.step);
-        let publisher = tokio::spawn(publish(publishing.create_channel().await?, plan.clone(), levels, step));
+        let publisher = tokio::spawn(publish_plan(publishing.create_channel().await?, plan.clone(), levels, step));
         let names: Vec<String> = (0..levels).map(level_name).chain([PROCESSOR.to_owned()]).collect();
         let busy = async || Ok(queues.ready(&names).await? > 0);
-        traffic::watch(console, &runs, plan.events.len(), plan.longest(), busy).await?;
+        watch(console, plan.events.len(), plan.longest(), &runs, busy).await?;
         let took = publisher.await??;
         close(consuming).await?;
         close(publishing).await?;
@@ -96,39 +89,27 @@ impl Ladder {
     }
 }
 
-async fn publish(channel: Channel, plan: Plan, levels: u8, step: Duration) -> anyhow::Result<Duration> {
+async fn publish_plan(channel: Channel, plan: Plan, levels: u8, step: Duration) -> anyhow::Result<Duration> {
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
     let (mut turn, mut took) = (tokio::time::interval(plan.every), Duration::ZERO);
     for burst in plan.bursts() {
         turn.tick().await;
         let (started, now) = (Instant::now(), Timestamp::now());
-        let sent = stream::iter(burst)
-            .map(|(number, planned)| send(&channel, number, now + planned.wait.duration(), levels, step))
-            .buffered(WINDOW.into());
-        sent.try_for_each(|()| std::future::ready(Ok(()))).await?;
+        let message = |(number, planned): (u32, Planned)| message(number, now + planned.wait.duration(), levels, step);
+        publish(&channel, SCHEDULER, burst.into_iter().map(message)).await?;
         took += started.elapsed();
     }
     Ok(took)
 }
 
-async fn send(channel: &Channel, number: u32, nbf: Timestamp, levels: u8, step: Duration) -> anyhow::Result<()> {
+fn message(number: u32, nbf: Timestamp, levels: u8, step: Duration) -> Message {
     let created = Timestamp::now();
     let steps = created.duration_until(nbf).unsigned_abs().as_micros().div_ceil(step.as_micros());
     let bits: String = (0..levels).map(|level| if (steps >> level) & 1 == 1 { ".1" } else { ".0" }).collect();
     let mut headers = FieldTable::default();
     headers.insert("created_at".into(), AMQPValue::LongLongInt(created.as_millisecond()));
     headers.insert("nbf".into(), AMQPValue::LongLongInt(nbf.as_microsecond()));
-    let properties = BasicProperties::default()
-        .with_delivery_mode(2)
-        .with_content_type("application/json".into())
-        .with_message_id(number.to_string().into())
-        .with_type(TYPE.into())
-        .with_headers(headers);
-    let key = ShortString::from(format!("{TYPE}.bare{bits}"));
-    let options = BasicPublishOptions::default();
-    let sent = channel.basic_publish(SCHEDULER.into(), key, options, &PAYLOAD, properties).await?;
-    ensure!(matches!(sent.await?, Confirmation::Ack(_)), "a bare message was not confirmed");
-    Ok(())
+    Message::new(&format!("{TYPE}.bare{bits}"), number, PAYLOAD.to_vec()).of_type(TYPE, headers)
 }
 
 async fn consume(channel: Channel, runs: Runs) -> anyhow::Result<()> {
@@ -157,12 +138,6 @@ fn level_name(level: u8) -> String {
 async fn exchange(channel: &Channel, name: &str) -> lapin::Result<()> {
     let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
     channel.exchange_declare(name.into(), ExchangeKind::Topic, options, FieldTable::default()).await
-}
-
-async fn queue(channel: &Channel, name: &str, mut arguments: FieldTable) -> lapin::Result<()> {
-    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
-    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(name.into(), options, arguments).await.map(drop)
 }
 
 async fn bind(channel: &Channel, source: &str, queue: &str, key: &str) -> lapin::Result<()> {

@@ -1,23 +1,14 @@
 //! Sends events with random dates through the ladder, and compares it with a ladder built with bare lapin.
 
 mod bare;
-mod ours;
 mod topology;
 
 use std::time::Duration;
 
 use self::topology::{TOPOLOGY, TYPE};
-use crate::{
-    account::Account,
-    chance::Chance,
-    common::Common,
-    console::Console,
-    lateness::{Lateness, millis, ratio},
-    plan::{Plan, Planned, Wait},
-    queues::Queues,
-    runs::Run,
-    stage::Stage,
-    table::{Table, grouped},
+use crate::harness::{
+    Account, Common, Console, Lateness, Plan, Planned, Queues, Run, Stage, Table, Wait, Working, grouped, publish_plan,
+    ratio_row,
 };
 
 /// The time between two bursts.
@@ -66,11 +57,9 @@ impl Side {
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
     let Args { common, events, over, rounds, .. } = args;
-    let mut chance = Chance::new(common.announce(console));
-    let stage = Stage::set(console, common.version.as_deref(), TOPOLOGY).await?;
+    let (stage, queues, mut chance) = common.begin(console, TOPOLOGY).await?;
     let ladder = stage.topology.ladder;
     let step = ladder.resolution().as_duration();
-    let queues = Queues::connect(&stage.servers.amqp).await?;
     let bare = bare::Ladder::declare(&stage.servers.amqp, ladder).await?;
 
     let (mut ours, mut other) = (Side::default(), Side::default());
@@ -85,21 +74,32 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
                 other.add(&plan, step, bare.run(&plan, console, &queues).await?);
             } else {
                 console.step(&format!("Round {}: hatchery", round + 1));
-                ours.add(&plan, step, ours::run(&stage, &plan, console, &queues).await?);
+                ours.add(&plan, step, run_ours(&stage, &plan, console, &queues).await?);
             }
         }
     }
-    let table = table(args, &ours, &other);
-    console.step(&format!("The account, of RabbitMQ {}", stage.version));
-    console.say(&table.render());
+    stage.keep("hatchery.tsv", &ours.runs)?;
+    stage.keep("bare.tsv", &other.runs)?;
+    let holds = stage.conclude(console, &[table(args, &ours, &other)]).await;
     console.note("the sides run one after the other, in turns; late: beyond the ladder's step of 250 ms");
-    let holds = table.holds();
-    if !holds {
-        stage.keep("hatchery.tsv", &ours.runs)?;
-        stage.keep("bare.tsv", &other.runs)?;
-    }
-    stage.end(console, holds).await;
     Ok(holds)
+}
+
+/// Publishes the plan with the library, and waits until its worker has run all events. Returns the runs, and how long
+/// publishing took.
+async fn run_ours(
+    stage: &Stage,
+    plan: &Plan,
+    console: &mut Console,
+    queues: &Queues,
+) -> anyhow::Result<(Vec<Run>, Duration)> {
+    let hatchery = stage.connect().await?;
+    let working = Working::start(&hatchery, &[TYPE]);
+    let publishing = tokio::spawn(publish_plan(hatchery.publisher(), plan.clone()));
+    let runs = working.finish(console, queues, plan.events.len(), plan.longest(), &[]).await?;
+    let took = publishing.await??;
+    hatchery.close().await;
+    Ok((runs, took))
 }
 
 fn table(args: &Args, ours: &Side, bare: &Side) -> Table {
@@ -112,24 +112,19 @@ fn table(args: &Args, ours: &Side, bare: &Side) -> Table {
     table.tell(&["publishing took", &seconds(ours), &seconds(bare), "", ""]);
     let mut count = |what: &str, ours: usize, bare: usize, must: u32| {
         let holds = ours == must as usize && bare == must as usize;
-        table.must(holds, &[what, &grouped(ours as u64), &grouped(bare as u64), "", &grouped(must)]);
+        table.must(holds, &[what, &grouped(ours), &grouped(bare), "", &grouped(must)]);
     };
     count("handled", one.handled, two.handled, expected);
     count("handled twice", one.twice.len(), two.twice.len(), 0);
     count("lost", one.missing.len(), two.missing.len(), 0);
     count("unknown events", one.strangers, two.strangers, 0);
     count("early", early(ours), early(bare), 0);
-    let (ours, bare) = (Lateness::of(ours.late.iter().copied()), Lateness::of(bare.late.iter().copied()));
-    for (what, permille, held) in [("late, p50", 500, true), ("late, p99", 990, true), ("late, at most", 1_000, false)]
+    let sides = [ours, bare].map(|side| Lateness::of(side.late.iter().copied()));
+    let limit = (!args.no_ratio).then_some(LIMIT);
+    for (what, permille, limit) in
+        [("late, p50", 500, limit), ("late, p99", 990, limit), ("late, at most", 1_000, None)]
     {
-        let (one, two) = (ours.permille(permille), bare.permille(permille));
-        let ratio = ratio(one, two);
-        let cells = |must| [what.to_owned(), millis(one), millis(two), format!("{ratio:.2}"), must];
-        if held && !args.no_ratio {
-            table.must(ratio <= LIMIT, &cells(format!("at most {LIMIT}")).each_ref().map(String::as_str));
-        } else {
-            table.tell(&cells(String::new()).each_ref().map(String::as_str));
-        }
+        ratio_row(&mut table, what, sides.each_ref(), permille, limit);
     }
     table
 }

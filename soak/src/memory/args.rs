@@ -1,6 +1,6 @@
 //! The arguments of the mode.
 
-use crate::common::Common;
+use crate::harness::Common;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

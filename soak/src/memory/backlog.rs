@@ -13,18 +13,9 @@ use super::{
     args::Args,
     resident::{Resident, mib},
 };
-use crate::{
-    account::Account,
-    child::Process,
-    console::Console,
-    notes::Notes,
-    stage::Stage,
-    table::{Table, grouped},
-    traffic::PAYLOAD,
-};
+use crate::harness::{Account, Console, Look, Note, Notes, PAYLOAD, Process, Stage, Step, Table, grouped, until_over};
 
 const TYPE: &str = "backlog";
-const TICK: Duration = Duration::from_millis(100);
 /// How long the worker may finish no event before the run gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -33,35 +24,34 @@ pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table
     publish(args.events, stage, console).await?;
 
     console.step("Start a worker, and watch its memory");
-    let mut notes: Notes = Notes::new(stage.path("backlog"))?;
-    let path = notes.path().display().to_string();
-    let arguments = ["--notes", &path, "--type", TYPE].map(ToOwned::to_owned);
-    let (started, mut worker) = (Instant::now(), Process::start(stage, "worker", 1, &arguments)?);
-    let mut resident = Resident::default();
-    let mut moved = Instant::now();
+    let mut notes = Notes::new(stage.path("backlog"))?;
+    let arguments = ["--notes", &notes.path(), "--type", TYPE].map(ToOwned::to_owned);
+    let (started, mut worker) = (Instant::now(), Process::child(stage, "worker", 1, &arguments)?);
+    let (mut resident, mut numbers, mut took) = (Resident::default(), Vec::new(), None);
     let all = args.events as usize;
-    while notes.all.len() < all && moved.elapsed() < PATIENCE {
-        tokio::time::sleep(TICK).await;
+    let finished =
+        |notes: Vec<Note>| notes.into_iter().filter(|note| note.step == Step::Done).map(|note| note.number());
+    until_over(console, PATIENCE, async || {
         worker.require_alive()?;
-        if !notes.read()?.is_empty() {
-            moved = Instant::now();
-        }
-        let done = notes.all.len();
+        numbers.extend(finished(notes.read()?));
+        let (done, kib) = (numbers.len(), worker.resident()?);
         // Before its first event the worker connects, and its memory says nothing.
         if done > 0 {
-            resident.sample(f64::from(u32::try_from(done)?) / f64::from(args.events), worker.resident()?);
+            resident.sample(f64::from(u32::try_from(done)?) / f64::from(args.events), kib);
         }
-        console.progress(done, all, &format!(", {}", mib(worker.resident()?)));
-    }
-    console.end_progress();
-    let took = started.elapsed();
+        if done >= all {
+            took.get_or_insert_with(|| started.elapsed());
+        }
+        Ok(Look { done, all, said: format!(", {}", mib(kib)), is_over: done >= all })
+    })
+    .await?;
+    let took = took.unwrap_or_else(|| started.elapsed());
     worker.stop().await?;
-    notes.read()?;
+    numbers.extend(finished(notes.read()?));
 
-    let account = Account::take(0..args.events, notes.all.iter().map(|note| note.number));
-    let count = |n: usize| grouped(n as u64);
-    table.must(account.handled == all, &["backlog, handled", &count(account.handled), &count(all)]);
-    table.must(account.twice.is_empty(), &["handled twice", &count(account.twice.len()), "0"]);
+    let account = Account::take(0..args.events, numbers);
+    table.must(account.handled == all, &["backlog, handled", &grouped(account.handled), &grouped(all)]);
+    table.none("handled twice", account.twice.len());
     table.tell(&["time for all", &format!("{:.1} s", took.as_secs_f64()), ""]);
     ensure!(resident.samples() > 0, "the worker was too fast to be measured");
     table.tell(&["the worker's memory at first", &mib(resident.first()), ""]);

@@ -6,7 +6,7 @@ mod blocked;
 mod resident;
 
 pub(crate) use self::args::Args;
-use crate::{console::Console, stage::Stage, table::Table};
+use crate::harness::{Console, Table};
 
 const TOPOLOGY: &str = "\
 version: 1
@@ -16,15 +16,11 @@ types: { backlog: {}, blocked: {} }
 ";
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
-    args.common.announce(console);
-    let mut stage = Stage::set(console, args.common.version.as_deref(), TOPOLOGY).await?;
+    let (mut stage, ..) = args.common.begin(console, TOPOLOGY).await?;
     let mut table = Table::new(&["", "", "must be"]);
     backlog::run(args, &stage, console, &mut table).await?;
     blocked::run(args, &mut stage, console, &mut table).await?;
-    console.step(&format!("The account, of RabbitMQ {}", stage.version));
-    console.say(&table.render());
+    let holds = stage.conclude(console, &[table]).await;
     console.note(resident::RULE);
-    let holds = table.holds();
-    stage.end(console, holds).await;
     Ok(holds)
 }

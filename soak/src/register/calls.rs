@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use anyhow::bail;
 use hatchery::internals::{
     redis::RedisRegister,
-    register::{CopyVersion, DedupSlot, Record, Reserve, Subject, Terms},
+    register::{
+        Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject, Terms,
+    },
     spec::RedisSpec,
 };
 use jiff::Timestamp;
@@ -15,7 +18,7 @@ use super::server::Server;
 /// The number of calls in a batch: as many as the library sends at once.
 pub(super) const BATCH: usize = 256;
 
-pub(super) const TERMS: Terms = Terms {
+const TERMS: Terms = Terms {
     exclusive: true,
     lease: Duration::from_hours(1),
     dedup_retention: Duration::from_hours(1),
@@ -23,11 +26,11 @@ pub(super) const TERMS: Terms = Terms {
 };
 
 /// Returns the terms of a slot's type: one that coalesces nothing does not exclude its events from each other either.
-pub(super) fn terms(slot: &DedupSlot) -> Terms {
+fn terms(slot: &DedupSlot) -> Terms {
     Terms { exclusive: !matches!(slot, DedupSlot::Event(_)), ..TERMS }
 }
 
-pub(super) const HORIZON: Duration = Duration::from_hours(365 * 24);
+const HORIZON: Duration = Duration::from_hours(365 * 24);
 
 pub(super) fn subject(number: u32) -> anyhow::Result<Subject> {
     let reference = format!("{:010}", u64::from(number) * 7 + 1_000_000_000);
@@ -63,4 +66,25 @@ pub(super) fn note(subject: &Subject, stamp: &CopyVersion, due: Timestamp, reaso
         kept: None,
         terms: terms(&stamp.slot),
     }
+}
+
+pub(super) fn version(answer: Reserved) -> anyhow::Result<i64> {
+    let Reserved::Version(version) = answer else { bail!("unexpected answer to a reserve: stale") };
+    Ok(version)
+}
+
+pub(super) fn claim(subject: &Subject, stamp: &CopyVersion, due: Timestamp) -> Claim {
+    let (subject, stamp, terms) = (subject.clone(), stamp.clone(), terms(&stamp.slot));
+    Claim { subject, stamp, token: Uuid::now_v7(), due, alone: false, terms }
+}
+
+/// Returns the settlement of a claim that was granted.
+pub(super) fn settle((claim, answer): (Claim, ClaimAnswer)) -> anyhow::Result<Settle> {
+    let ClaimAnswer::Run { fence, stamp, .. } = answer else { bail!("the claim was refused: {answer:?}") };
+    let Claim { subject, token, due, terms, .. } = claim;
+    Ok(Settle { subject, stamp, fence, token, due, end: End::Finished, terms })
+}
+
+pub(super) fn cancel(subject: &Subject, slot: Option<&DedupSlot>) -> Cancel {
+    Cancel { subject: subject.clone(), slot: slot.cloned(), due: None, horizon: HORIZON }
 }

@@ -2,20 +2,19 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use hatchery::internals::{
     ports::{Index as _, Register as _},
     redis::RedisRegister,
-    register::{Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Reserved, Settle, Subject},
+    register::{CopyVersion, DedupSlot, Subject},
 };
 use jiff::Timestamp;
-use uuid::Uuid;
 
 use super::{
-    calls::{BATCH, HORIZON, TERMS, note, register, reserve, subject},
+    calls::{BATCH, cancel, claim, note, register, reserve, settle, subject, version},
     server::Server,
 };
-use crate::table::{Table, grouped};
+use crate::harness::{Table, grouped};
 
 const DATES: [u32; 4] = [1, 100, 1_000, 10_000];
 /// Calls of each kind, each about one event.
@@ -64,7 +63,7 @@ impl Hot<'_> {
         let before = self.server.scripts().await?;
         self.register.look(std::slice::from_ref(&self.subject)).await?;
         let between = self.server.scripts().await?;
-        self.cancel(None).await?;
+        self.register.cancel(&[cancel(&self.subject, None)]).await?;
         let whole = self.server.scripts().await?;
         cells.push(format!("{:.0}", between - before));
         cells.push(format!("{:.0}", whole - between));
@@ -76,19 +75,12 @@ impl Hot<'_> {
         let calls: Vec<_> = batch.iter().map(|(stamp, due)| reserve(&self.subject, stamp, *due)).collect();
         let mut stamps = Vec::new();
         for ((stamp, _), answer) in batch.iter().zip(self.register.reserve(&calls).await?) {
-            let Reserved::Version(version) = answer else { bail!("unexpected answer to a reserve: stale") };
-            stamps.push(CopyVersion { version, ..stamp.clone() });
+            stamps.push(CopyVersion { version: version(answer)?, ..stamp.clone() });
         }
         let calls: Vec<_> =
             batch.iter().zip(&stamps).map(|((_, due), stamp)| note(&self.subject, stamp, *due, None)).collect();
         self.register.record(&calls).await?;
         Ok(stamps)
-    }
-
-    async fn cancel(&mut self, slot: Option<DedupSlot>) -> anyhow::Result<()> {
-        let call = Cancel { subject: self.subject.clone(), slot, due: None, horizon: HORIZON };
-        self.register.cancel(&[call]).await?;
-        Ok(())
     }
 
     /// Returns the mean times in µs of a *reserve*, a *record*, a *claim*, a *settle* and a *cancel* about one date.
@@ -102,7 +94,7 @@ impl Hot<'_> {
                 break;
             }
             rounds += 1;
-            let (subject, token, terms) = (self.subject.clone(), Uuid::now_v7(), TERMS);
+            let subject = self.subject.clone();
             let mut step = 0;
             let mut tick = async |server: &mut Server| -> anyhow::Result<()> {
                 let now = server.scripts().await?;
@@ -112,21 +104,17 @@ impl Hot<'_> {
             };
             let answer = self.register.reserve(&[reserve(&subject, stamp, *due)]).await?;
             tick(self.server).await?;
-            let [Reserved::Version(version)] = answer[..] else { bail!("unexpected answer to a reserve: stale") };
+            let version = version(answer.into_iter().next().context("an answer")?)?;
             let stamp = CopyVersion { version, ..stamp.clone() };
             self.register.record(&[note(&subject, &stamp, *due, None)]).await?;
             tick(self.server).await?;
-            let due = Timestamp::now();
-            let claim = Claim { subject: subject.clone(), stamp: stamp.clone(), token, due, alone: false, terms };
-            let answer = self.register.claim(&[claim]).await?;
+            let call = claim(&subject, &stamp, Timestamp::now());
+            let answer = self.register.claim(std::slice::from_ref(&call)).await?;
             tick(self.server).await?;
-            let [ClaimAnswer::Run { fence, .. }] = answer[..] else { bail!("the claim was refused: {answer:?}") };
-            let slot = Some(stamp.slot.clone());
-            let settle = Settle { subject: subject.clone(), stamp, fence, token, due, end: End::Finished, terms };
-            self.register.settle(&[settle]).await?;
+            let call = settle((call, answer.into_iter().next().context("an answer")?))?;
+            self.register.settle(&[call]).await?;
             tick(self.server).await?;
-            let call = Cancel { subject, slot, due: None, horizon: HORIZON };
-            self.register.cancel(&[call]).await?;
+            self.register.cancel(&[cancel(&subject, Some(&stamp.slot))]).await?;
             tick(self.server).await?;
         }
         Ok(took.map(|micros| micros / f64::from(rounds)))

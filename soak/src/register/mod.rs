@@ -7,23 +7,18 @@ mod server;
 
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use hatchery::internals::{
     ports::Register as _,
     redis::RedisRegister,
-    register::{Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Reserved, Settle, Subject},
+    register::{CopyVersion, DedupSlot, Subject},
 };
 use jiff::Timestamp;
-use uuid::Uuid;
 
 use self::{
-    calls::{BATCH, HORIZON, note, register, reserve, subject, terms},
+    calls::{BATCH, cancel, claim, note, register, reserve, settle, subject, version},
     server::Server,
 };
-use crate::{
-    console::Console,
-    table::{Table, grouped},
-};
+use crate::harness::{Console, Table, grouped};
 
 /// The most bytes that a waiting event may cost, without a reason.
 const MOST: u64 = 420;
@@ -126,8 +121,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
         } else {
             memory.tell(&[what, &reason, &waiting, handled, cancelled, ""]);
         }
-        let times = [measured.reserve, measured.record, measured.claim, measured.settle, measured.cancel]
-            .map(|took| took.map_or_else(String::new, |micros| format!("{micros:.1}")));
+        let times = measured.times.map(|took| took.map_or_else(String::new, |micros| format!("{micros:.1}")));
         console.note(&format!("µs: {}", times.join(" ")));
         let [reserve, record, claim, settle, cancel] = times.each_ref().map(String::as_str);
         time.tell(&[what, reserve, record, claim, settle, cancel, ""]);
@@ -150,11 +144,8 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
 struct Measured {
     waiting: u64,
     gone: u64,
-    reserve: Option<f64>,
-    record: Option<f64>,
-    claim: Option<f64>,
-    settle: Option<f64>,
-    cancel: Option<f64>,
+    /// Of *reserve*, *record*, *claim*, *settle* and *cancel*.
+    times: [Option<f64>; 5],
 }
 
 async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Console) -> anyhow::Result<Measured> {
@@ -177,11 +168,10 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
             let calls: Vec<_> =
                 batch.iter().zip(&*stamps).map(|(subject, stamp)| reserve(subject, stamp, due)).collect();
             for (stamp, answer) in stamps.iter_mut().zip(register.reserve(&calls).await?) {
-                let Reserved::Version(version) = answer else { bail!("unexpected answer to a reserve: stale") };
-                stamp.version = version;
+                stamp.version = version(answer)?;
             }
         }
-        measured.reserve = Some(server.busy().await?.since(before, events));
+        measured.times[0] = Some(server.busy().await?.since(before, events));
     }
     let before = server.busy().await?;
     for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
@@ -189,24 +179,22 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
             batch.iter().zip(stamps).map(|(subject, stamp)| note(subject, stamp, due, case.reason)).collect();
         register.record(&calls).await?;
     }
-    measured.record = Some(server.busy().await?.since(before, events));
+    measured.times[1] = Some(server.busy().await?.since(before, events));
     measured.waiting = server.memory().await?.saturating_sub(empty) / u64::from(events);
     console.note(&format!("wait: {} bytes, {} ms", measured.waiting, began.elapsed().as_millis()));
 
     match case.fate {
-        Fate::Handled => handle(&register, server, &subjects, &stamps, due, &mut measured).await?,
+        Fate::Handled => {
+            let [claimed, settled] = handle(&register, server, &subjects, &stamps, due).await?;
+            (measured.times[2], measured.times[3]) = (Some(claimed), Some(settled));
+        }
         Fate::Cancelled => {
             let before = server.busy().await?;
             for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
-                let cancel = |(subject, stamp): (&Subject, &CopyVersion)| Cancel {
-                    subject: subject.clone(),
-                    slot: Some(stamp.slot.clone()),
-                    due: None,
-                    horizon: HORIZON,
-                };
-                register.cancel(&batch.iter().zip(stamps).map(cancel).collect::<Vec<_>>()).await?;
+                let calls = batch.iter().zip(stamps).map(|(subject, stamp)| cancel(subject, Some(&stamp.slot)));
+                register.cancel(&calls.collect::<Vec<_>>()).await?;
             }
-            measured.cancel = Some(server.busy().await?.since(before, events));
+            measured.times[4] = Some(server.busy().await?.since(before, events));
         }
     }
     measured.gone = server.memory().await?.saturating_sub(empty) / u64::from(events);
@@ -214,40 +202,25 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
     Ok(measured)
 }
 
-/// Claims and settles the events, one batch after the other.
+/// Claims and settles the events, one batch after the other. Returns the µs of a *claim* and of a *settle*.
 async fn handle(
     register: &RedisRegister,
     server: &mut Server,
     subjects: &[Subject],
     stamps: &[CopyVersion],
     due: Timestamp,
-    measured: &mut Measured,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<[f64; 2]> {
     let events = u32::try_from(subjects.len())?;
     let (mut claimed, mut settled) = (0.0, 0.0);
     for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
-        let claim = |(subject, stamp): (&Subject, &CopyVersion)| Claim {
-            subject: subject.clone(),
-            stamp: stamp.clone(),
-            token: Uuid::now_v7(),
-            due,
-            alone: false,
-            terms: terms(&stamp.slot),
-        };
-        let calls: Vec<_> = batch.iter().zip(stamps).map(claim).collect();
+        let calls: Vec<_> = batch.iter().zip(stamps).map(|(subject, stamp)| claim(subject, stamp, due)).collect();
         let before = server.busy().await?;
         let answers = register.claim(&calls).await?;
         let between = server.busy().await?;
-        let settle = |(claim, answer): (Claim, ClaimAnswer)| {
-            let ClaimAnswer::Run { fence, stamp, .. } = answer else { bail!("the claim was refused: {answer:?}") };
-            let Claim { subject, token, due, terms, .. } = claim;
-            Ok(Settle { subject, stamp, fence, token, due, end: End::Finished, terms })
-        };
         let calls: Vec<_> = calls.into_iter().zip(answers).map(settle).collect::<Result<_, _>>()?;
         register.settle(&calls).await?;
         claimed += between.since(before, events);
         settled += server.busy().await?.since(between, events);
     }
-    (measured.claim, measured.settle) = (Some(claimed), Some(settled));
-    Ok(())
+    Ok([claimed, settled])
 }

@@ -1,9 +1,9 @@
 //! Starts a Redis for this run only, and reads its statistics.
 
 use anyhow::Context as _;
-use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 
-use crate::servers::Hold;
+use crate::harness::{Hold, connect_to_redis};
 
 pub(super) struct Server {
     pub(super) url: String,
@@ -26,9 +26,7 @@ impl Server {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let hold = Hold::start("scripts/services", &["hold", "--redis-only"]).await?;
         let url = hold.said("REDIS_URL")?;
-        // No time limit, because deleting a million keys takes a while.
-        let patient = AsyncConnectionConfig::new().set_response_timeout(None);
-        let connection = Client::open(url.as_str())?.get_multiplexed_async_connection_with_config(&patient).await?;
+        let connection = connect_to_redis(&url).await?;
         Ok(Self { url, hold, connection })
     }
 

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    mark::{Mark, Step, place},
-    plan::{Kind, Schedule},
-};
+use super::plan::{Kind, Schedule, place};
+use crate::harness::{Note, Step, finished_twice};
 
 /// How long after a roll-out the first number of a new chain may be drawn, in ms: until the applies that have read the former file
 /// have ended, and those after them.
@@ -43,7 +41,7 @@ pub(crate) struct Account {
 
 /// One run.
 struct Run<'a> {
-    mark: &'a Mark,
+    note: &'a Note,
     position: i64,
     ended: Option<i64>,
 }
@@ -59,27 +57,25 @@ pub(crate) struct Period<'a> {
 }
 
 impl Account {
-    pub(crate) fn take(schedules: &[Schedule], marks: &[Mark], period: &Period<'_>) -> Self {
-        let mut account = Self::default();
+    pub(crate) fn take(schedules: &[Schedule], notes: &[Note], period: &Period<'_>) -> Self {
+        let mut account = Self { twice: finished_twice(notes), ..Self::default() };
         let mut ends: BTreeMap<(u32, &str), Vec<i64>> = BTreeMap::new();
-        for mark in marks.iter().filter(|mark| mark.step == Step::Ended) {
-            ends.entry((mark.by, &mark.id)).or_default().push(mark.at);
-            account.twice.entry(mark.id.clone()).or_default().push(mark.by);
+        for note in notes.iter().filter(|note| note.step == Step::Done) {
+            ends.entry((note.by, &note.id)).or_default().push(note.at);
         }
-        account.twice.retain(|_, by| by.len() > 1);
         let mut runs: BTreeMap<&str, Vec<Run<'_>>> =
             schedules.iter().map(|schedule| (schedule.name.as_str(), Vec::new())).collect();
-        for mark in marks.iter().filter(|mark| mark.step == Step::Begun) {
-            let ended = ends.get(&(mark.by, mark.id.as_str())).and_then(|ends| ends.iter().find(|at| **at >= mark.at));
-            let run = place(&mark.id).map(|(name, position)| (name, Run { mark, position, ended: ended.copied() }));
+        for note in notes.iter().filter(|note| note.step == Step::Begun) {
+            let ended = ends.get(&(note.by, note.id.as_str())).and_then(|ends| ends.iter().find(|at| **at >= note.at));
+            let run = place(&note.id).map(|(name, position)| (name, Run { note, position, ended: ended.copied() }));
             match run.and_then(|(name, run)| Some((runs.get_mut(name)?, run))) {
                 Some((of, run)) => of.push(run),
-                None => account.strangers.push(mark.id.clone()),
+                None => account.strangers.push(note.id.clone()),
             }
         }
         for schedule in schedules {
             let mut of = runs.remove(schedule.name.as_str()).unwrap_or_default();
-            of.sort_by_key(|run| run.mark.at);
+            of.sort_by_key(|run| run.note.at);
             match schedule.kind {
                 Kind::Fixed { every } => account.fixed(schedule, &of, i64::from(every) * 1_000, period),
                 Kind::Sequential { .. } => account.sequential(&of, period),
@@ -92,13 +88,13 @@ impl Account {
         let first = period.first.get(&schedule.name).copied().unwrap_or(period.end);
         let mut ended = BTreeSet::new();
         let mut begun = BTreeSet::new();
-        for Run { mark, position, ended: at } in runs {
+        for Run { note, position, ended: at } in runs {
             if position % every != 0 || *position < first {
-                self.strangers.push(mark.id.clone());
+                self.strangers.push(note.id.clone());
             }
-            let late = mark.at - position * 1_000;
+            let late = note.at - position * 1_000;
             if late < 0 {
-                self.early.push(mark.id.clone());
+                self.early.push(note.id.clone());
             }
             if begun.insert(*position) {
                 self.late.push(late);
@@ -129,22 +125,22 @@ impl Account {
             }
             finished.extend(run.ended.map(|_| run.position));
             if let Some((ended, id)) = until
-                && run.mark.at < ended
-                && id != run.mark.id
+                && run.note.at < ended
+                && id != run.note.id
             {
-                self.beside.push((id.to_owned(), run.mark.id.clone()));
+                self.beside.push((id.to_owned(), run.note.id.clone()));
             }
-            until = until.max(run.ended.map(|ended| (ended, run.mark.id.as_str())));
+            until = until.max(run.ended.map(|ended| (ended, run.note.id.as_str())));
             let Some(before) = last.replace(run) else { continue };
             match run.position - before.position {
                 0 | 1 => {}
-                ..0 => self.backwards.push(run.mark.id.clone()),
+                ..0 => self.backwards.push(run.note.id.clone()),
                 2.. => {
                     let is_new = |at: &i64| (*at..*at + ROLLING).contains(&run.position);
                     if period.roll_outs.iter().any(is_new) {
                         self.begun += 1;
                     } else {
-                        self.gaps.push(run.mark.id.clone());
+                        self.gaps.push(run.note.id.clone());
                     }
                 }
             }
@@ -152,7 +148,7 @@ impl Account {
         // The chain goes on only after a finished run, and a killed run has to be repeated.
         let newest = runs.iter().map(|run| run.position).max();
         let unfinished = runs.iter().filter(|run| !finished.contains(&run.position) && Some(run.position) != newest);
-        let ids: BTreeSet<&String> = unfinished.map(|run| &run.mark.id).collect();
+        let ids: BTreeSet<&String> = unfinished.map(|run| &run.note.id).collect();
         self.missing.extend(ids.into_iter().cloned());
     }
 }
@@ -161,30 +157,30 @@ impl Account {
 mod tests {
     use super::*;
 
-    fn mark(by: u32, step: Step, id: &str, at: i64) -> Mark {
-        Mark { by, step, event_type: "work-0".to_owned(), id: id.to_owned(), at }
+    fn note(by: u32, step: Step, id: &str, at: i64) -> Note {
+        Note { by, step, event_type: "work-0".to_owned(), id: id.to_owned(), at }
     }
 
-    fn run(by: u32, id: &str, at: i64) -> [Mark; 2] {
-        [mark(by, Step::Begun, id, at), mark(by, Step::Ended, id, at + 10)]
+    fn run(by: u32, id: &str, at: i64) -> [Note; 2] {
+        [note(by, Step::Begun, id, at), note(by, Step::Done, id, at + 10)]
     }
 
-    fn account(kind: Kind, marks: &[Mark], roll_outs: &[i64]) -> Account {
+    fn account(kind: Kind, notes: &[Note], roll_outs: &[i64]) -> Account {
         let schedules = [Schedule { name: "s".to_owned(), kind, event_type: "work-0" }];
         let first = BTreeMap::from([("s".to_owned(), 1_000)]);
-        Account::take(&schedules, marks, &Period { first: &first, end: 4_000, roll_outs })
+        Account::take(&schedules, notes, &Period { first: &first, end: 4_000, roll_outs })
     }
 
     #[test]
     fn each_instant_needs_a_finished_run() {
         let at = |second: i64| format!("s@1970-01-01T00:00:0{second}Z");
-        let marks = [
+        let notes = [
             run(1, &at(1), 1_000_500).to_vec(),
-            vec![mark(1, Step::Begun, &at(2), 2_000_000)],
+            vec![note(1, Step::Begun, &at(2), 2_000_000)],
             run(1, &at(3), 2_999_999).to_vec(),
             run(2, &at(3), 3_000_001).to_vec(),
         ];
-        let account = account(Kind::Fixed { every: 1 }, &marks.concat(), &[]);
+        let account = account(Kind::Fixed { every: 1 }, &notes.concat(), &[]);
         assert_eq!((account.instants, account.missing), (3, vec!["s at 2000".to_owned()]));
         assert_eq!((account.late, account.early), (vec![500, 0, -1], vec![at(3)]));
         assert_eq!(account.twice, BTreeMap::from([(at(3), vec![1, 2])]));
@@ -193,15 +189,15 @@ mod tests {
     #[test]
     fn numbers_rise_by_one_but_after_a_roll_out() {
         let kind = Kind::Sequential { every: 1 };
-        let marks = |numbers: &[i64]| -> Vec<Mark> {
+        let notes = |numbers: &[i64]| -> Vec<Note> {
             let runs = numbers.iter().zip(0..);
             runs.flat_map(|(number, at)| run(1, &format!("s#{number}"), at * 1_000)).collect()
         };
-        let good = account(kind, &marks(&[5, 6, 6, 7, 100, 101]), &[90]);
+        let good = account(kind, &notes(&[5, 6, 6, 7, 100, 101]), &[90]);
         assert_eq!((good.begun, good.gaps.len(), good.backwards.len(), good.beside.len()), (1, 0, 0, 0));
-        let again = account(kind, &marks(&[5, 6, 7, 5, 8]), &[90]);
+        let again = account(kind, &notes(&[5, 6, 7, 5, 8]), &[90]);
         assert_eq!((again.gaps.len(), again.backwards.len(), again.twice.len()), (0, 0, 1));
-        let bad = account(kind, &marks(&[5, 7, 6]), &[90]);
+        let bad = account(kind, &notes(&[5, 7, 6]), &[90]);
         assert_eq!((bad.gaps.len(), bad.backwards.len()), (1, 1));
         let beside = [run(1, "s#5", 100).to_vec(), run(2, "s#6", 105).to_vec()].concat();
         assert_eq!(account(kind, &beside, &[]).beside, [("s#5".to_owned(), "s#6".to_owned())]);

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use hatchery::CancellationToken;
 use tokio::time::{Instant, timeout};
 
-use crate::{chance::Chance, stage::Stage};
+use crate::harness::{Chance, Stage};
 
 /// The pause between two applies of a loop, at most.
 const PAUSE: u64 = 1_000;
@@ -52,7 +52,8 @@ pub(super) async fn repeat(
     while !stop.is_cancelled() {
         number += 1;
         let log = stage.path(&format!("apply-{name}-{number}.log"));
-        let mut apply = stage.applying()?.stdin(Stdio::null()).stderr(File::create(&log)?).spawn()?;
+        let mut apply =
+            stage.topology(&["apply", "--auto-approve"])?.stdin(Stdio::null()).stderr(File::create(&log)?).spawn()?;
         let began = Instant::now();
         let kills = chance.between(0, 1) == 0;
         let whole = u64::try_from(took.as_millis())?.max(1);

@@ -1,11 +1,15 @@
 //! The arguments of the mode.
 
-use crate::common::Common;
+use crate::harness::{Common, Kills};
 
 #[derive(clap::Args)]
+#[command(mut_arg("workers", |arg| arg.default_value("4")))]
+#[command(mut_arg("kill_every", |arg| arg.default_value("3000")))]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) common: Common,
+    #[command(flatten)]
+    pub(super) kills: Kills,
     /// Schedules that run every second, with fixed instants
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(super) schedules: u32,
@@ -15,20 +19,11 @@ pub(crate) struct Args {
     /// Seconds of kills and roll-outs
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(10..))]
     pub(super) seconds: u32,
-    /// Worker processes
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=20))]
-    pub(super) workers: u32,
     /// Loops that run `topology apply` again and again
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(super) applies: u32,
-    /// Milliseconds between two kills of a worker, on average; each is random
-    #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(10..))]
-    pub(super) kill_every: u32,
-    /// Fail if fewer workers were killed
-    #[arg(long, default_value_t = 20)]
-    pub(super) at_least: u32,
     /// What is lost after the kills, one loss after the other
-    #[arg(long, value_delimiter = ',', default_values_t = [Loss::Purge, Loss::Flush, Loss::Both])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Loss::Purge, Loss::Flush, Loss::Both])]
     pub(super) losses: Vec<Loss>,
 }
 
@@ -43,12 +38,12 @@ pub(super) enum Loss {
     Both,
 }
 
-impl std::fmt::Display for Loss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Purge => "purge",
-            Self::Flush => "flush",
-            Self::Both => "both",
-        })
+impl Loss {
+    pub(super) const fn said(self) -> &'static str {
+        match self {
+            Self::Purge => "a purge of the ladder",
+            Self::Flush => "a flush of Redis",
+            Self::Both => "a purge and a flush",
+        }
     }
 }

@@ -4,16 +4,15 @@
 pub(crate) mod account;
 mod applies;
 mod args;
-mod crew;
-pub(crate) mod mark;
 pub(crate) mod plan;
 pub(crate) mod states;
+mod workers;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::ensure;
 use futures_util::future::try_join_all;
-use hatchery::{CancellationToken, internals::compile};
+use hatchery::CancellationToken;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -22,19 +21,11 @@ use self::{
     account::{Account, Period},
     applies::Applies,
     args::Loss,
-    crew::Crew,
-    mark::{Mark, Step, place},
-    plan::{Kind, Schedule},
+    plan::{Kind, Schedule, place},
     states::States,
+    workers::Workers,
 };
-use crate::{
-    chance::Chance,
-    console::Console,
-    lateness::{Lateness, millis},
-    queues::Queues,
-    stage::Stage,
-    table::{Table, grouped},
-};
+use crate::harness::{Chance, Console, Crew, Lateness, Note, Queues, Stage, Step, Table, grouped, millis};
 
 const TICK: Duration = Duration::from_millis(50);
 
@@ -63,15 +54,12 @@ struct Scene<'a> {
     states: States,
     /// The queues in which events wait for their time.
     ladder: Vec<String>,
-    /// These, and the queues that workers consume.
-    all: Vec<String>,
 }
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
-    let seed = args.common.announce(console);
     let schedules = plan::schedules(args.schedules, args.sequential);
-    let stage = Stage::set(console, args.common.version.as_deref(), &plan::file(&schedules, 1)).await?;
-    let holds = act(args, console, &stage, schedules, seed).await;
+    let (stage, queues, chance) = args.common.begin(console, &plan::file(&schedules, 1)).await?;
+    let holds = act(args, console, &stage, queues, schedules, chance).await;
     stage.end(console, *holds.as_ref().unwrap_or(&false)).await;
     holds
 }
@@ -80,41 +68,38 @@ async fn act(
     args: &Args,
     console: &mut Console,
     stage: &Stage,
+    queues: Queues,
     schedules: Vec<Schedule>,
-    seed: u64,
+    mut chance: Chance,
 ) -> anyhow::Result<bool> {
-    let names = compile::compile(&stage.topology)?.queues.into_iter().map(|queue| queue.name);
-    let all: Vec<String> =
-        names.filter(|name| !name.contains(".dead-letter.") && !name.ends_with(".unrouted")).collect();
     let waits = |name: &&String| name.contains(".ladder.") || name.contains(".hatchery.");
-    let ladder: Vec<String> = all.iter().filter(waits).cloned().collect();
-    ensure!(!ladder.is_empty(), "no queue of the ladder among {all:?}");
-    let queues = Queues::connect(&stage.servers.amqp).await?;
+    let ladder: Vec<String> = queues.ways.iter().filter(waits).cloned().collect();
+    ensure!(!ladder.is_empty(), "no queue of the ladder among {:?}", queues.ways);
     let states = States::connect(stage).await?;
-    let mut scene = Scene { stage, schedules, queues, states, ladder, all };
+    let mut scene = Scene { stage, schedules, queues, states, ladder };
     let first = scene.states.armed().await?;
-    let mut crew = Crew::start(stage, args).await?;
+    let mut workers = Workers::start(stage, args, chance.fork()).await?;
 
-    let (many, seconds) = (grouped(scene.schedules.len() as u64), args.seconds);
+    let (many, seconds) = (grouped(scene.schedules.len()), args.seconds);
     console.step(&format!("Run {many} schedules for {seconds} s, kill workers and applies, roll out two revisions"));
     let stop = CancellationToken::new();
-    let loops = (0..args.applies).map(|n| applies::repeat(stage, n, Chance::new(seed + 1 + u64::from(n)), &stop));
+    let loops = (0..args.applies).map(|n| applies::repeat(stage, n, chance.fork(), &stop));
     let harming = async {
-        let roll_outs = scene.harm(args, console, &mut crew, Chance::new(seed)).await;
+        let roll_outs = scene.harm(args, console, &mut workers).await;
         stop.cancel();
         roll_outs
     };
     let (roll_outs, applied) = tokio::try_join!(harming, try_join_all(loops))?;
     stage.apply().await?;
-    let calm = scene.calm(console, &mut crew, "Wait until no schedule is late").await?;
-    let watched = scene.watch(console, &mut crew).await?;
+    let calm = scene.calm(console, &mut workers, "Wait until no schedule is late").await?;
+    let watched = scene.watch(console, &mut workers).await?;
 
     console.step(&format!("The account, of RabbitMQ {}", stage.version));
     let period = Period { first: &first, end: watched.until, roll_outs: &roll_outs };
-    let account = Account::take(&scene.schedules, &crew.notes.all, &period);
+    let account = Account::take(&scene.schedules, &workers.crew.notes, &period);
     let mut table = Table::new(&["", "", "must be"]);
-    tell_of_kills(&mut table, args, &crew, &Applies::sum(applied), roll_outs.len());
-    tell_of_runs(&mut table, console, &account, &crew);
+    tell_of_kills(&mut table, args, &workers.crew, &Applies::sum(applied), roll_outs.len());
+    tell_of_runs(&mut table, console, &account, &workers.crew);
     table.must(calm.is_some(), &["s until none was late after the kills", &shown_seconds(calm), "240"]);
     watched.tell(&mut table, &scene.schedules);
     console.say(&table.render());
@@ -123,18 +108,18 @@ async fn act(
     let mut table = Table::new(&["ran again after", "messages", "median", "longest", "must be"]);
     let mut doubled = Vec::new();
     for loss in &args.losses {
-        scene.lose(console, &mut crew, *loss, &mut table).await?;
-        scene.calm(console, &mut crew, "Wait until no schedule is late").await?;
-        doubled.push((*loss, scene.watch(console, &mut crew).await?));
+        scene.lose(console, &mut workers, *loss, &mut table).await?;
+        scene.calm(console, &mut workers, "Wait until no schedule is late").await?;
+        doubled.push((*loss, scene.watch(console, &mut workers).await?));
     }
-    crew.stop().await?;
+    workers.crew.stop().await?;
     if !args.losses.is_empty() {
         console.step(&format!("The losses, of RabbitMQ {}", stage.version));
         console.say(&table.render());
         holds &= table.holds();
         let mut table = Table::new(&["", "", "must be"]);
         for (loss, watched) in &doubled {
-            table.tell(&[&format!("after {loss}"), "", ""]);
+            table.tell(&[&format!("after {}", loss.said()), "", ""]);
             watched.tell(&mut table, &scene.schedules);
         }
         console.say(&table.render());
@@ -145,31 +130,19 @@ async fn act(
 
 impl Scene<'_> {
     /// Kills workers at random moments, and exchanges the file twice. Returns the times of the roll-outs, in ms since 1970.
-    async fn harm(
-        &self,
-        args: &Args,
-        console: &mut Console,
-        crew: &mut Crew<'_>,
-        mut chance: Chance,
-    ) -> anyhow::Result<Vec<i64>> {
+    async fn harm(&self, args: &Args, console: &mut Console, workers: &mut Workers) -> anyhow::Result<Vec<i64>> {
         let (began, all) = (Instant::now(), Duration::from_secs(args.seconds.into()));
         // Back to the first one, whose events of before the first roll-out may still be under way.
         let mut revisions = [2, 1].into_iter();
         let mut roll_outs = Vec::new();
-        let every = u64::from(args.kill_every);
-        let after =
-            |chance: &mut Chance| Instant::now() + Duration::from_millis(chance.between(every / 2, every * 3 / 2));
-        let mut next = after(&mut chance);
         while began.elapsed() < all {
             tokio::time::sleep(TICK).await;
-            crew.look()?;
+            workers.look()?;
             let seconds = usize::try_from(began.elapsed().as_secs())?;
-            let late = crew.late(&self.schedules).len();
-            console.progress(seconds, all.as_secs().try_into()?, &format!(" s, {} kills, {late} late", crew.kills));
-            if Instant::now() >= next {
-                crew.kill_one(&mut chance).await?;
-                next = after(&mut chance);
-            }
+            let late = workers.late(&self.schedules).len();
+            let kills = workers.crew.killed.open.len();
+            console.progress(seconds, all.as_secs().try_into()?, &format!(" s, {kills} kills, {late} late"));
+            workers.crew.kill_if_due(self.stage).await?;
             let third = all * u32::try_from(roll_outs.len() + 1)? / 3;
             if began.elapsed() >= third
                 && let Some(revision) = revisions.next()
@@ -183,13 +156,13 @@ impl Scene<'_> {
     }
 
     /// Waits until no schedule is late. Returns how many seconds that took, or `None` if it took too long.
-    async fn calm(&mut self, console: &mut Console, crew: &mut Crew<'_>, title: &str) -> anyhow::Result<Option<u64>> {
+    async fn calm(&mut self, console: &mut Console, workers: &mut Workers, title: &str) -> anyhow::Result<Option<u64>> {
         console.step(title);
         let began = Instant::now();
         loop {
             tokio::time::sleep(TICK).await;
-            crew.look()?;
-            let late = crew.late(&self.schedules);
+            workers.look()?;
+            let late = workers.late(&self.schedules);
             console.progress(self.schedules.len() - late.len(), self.schedules.len(), ", the others are late");
             if late.is_empty() || began.elapsed() > SETTLES {
                 console.end_progress();
@@ -202,7 +175,7 @@ impl Scene<'_> {
     }
 
     /// Watches the schedules while nothing is killed.
-    async fn watch(&mut self, console: &mut Console, crew: &mut Crew<'_>) -> anyhow::Result<Watched> {
+    async fn watch(&mut self, console: &mut Console, workers: &mut Workers) -> anyhow::Result<Watched> {
         console.step(&format!("Watch them for {WATCHED} s"));
         let now = Timestamp::now().as_millisecond();
         let from = (now / 1_000 + 2) * 1_000;
@@ -210,15 +183,15 @@ impl Scene<'_> {
         let mut messages = u64::MAX;
         // Late runs of the last instant are awaited too.
         while Timestamp::now().as_millisecond() < until + 3_000 {
-            messages = messages.min(self.queues.ready(&self.all).await?);
+            messages = messages.min(self.queues.ready(&self.queues.ways).await?);
             tokio::time::sleep(TICK * 5).await;
-            crew.look()?;
+            workers.look()?;
         }
         let armed = self.states.armed().await?.len();
         let mut watched = Watched { from, until, messages, armed, runs: Vec::new(), late: Vec::new() };
         let mut runs: BTreeMap<&str, i64> = BTreeMap::new();
-        let recent = |mark: &&Mark| mark.step == Step::Begun && mark.at >= from * 1_000;
-        for mark in crew.notes.all.iter().filter(recent) {
+        let recent = |mark: &&Note| mark.step == Step::Begun && mark.at >= from * 1_000;
+        for mark in workers.crew.notes.iter().filter(recent) {
             let Some((schedule, position)) = place(&mark.id) else { continue };
             let is_fixed = mark.id.contains('@');
             let at = if is_fixed { position } else { mark.at / 1_000 };
@@ -236,15 +209,11 @@ impl Scene<'_> {
     async fn lose(
         &mut self,
         console: &mut Console,
-        crew: &mut Crew<'_>,
+        workers: &mut Workers,
         loss: Loss,
         table: &mut Table,
     ) -> anyhow::Result<()> {
-        let what = match loss {
-            Loss::Purge => "a purge of the ladder",
-            Loss::Flush => "a flush of Redis",
-            Loss::Both => "a purge and a flush",
-        };
+        let what = loss.said();
         console.step(&format!("Wait until each schedule has run after {what}"));
         // Between two instants the events of all chains wait in the ladder.
         let past = Timestamp::now().as_millisecond().rem_euclid(1_000);
@@ -264,8 +233,8 @@ impl Scene<'_> {
         let mut after = Vec::new();
         while began.elapsed() < WHOLE_AGAIN {
             tokio::time::sleep(TICK * 4).await;
-            crew.look()?;
-            after = crew.first_after(&self.schedules, lost);
+            workers.look()?;
+            after = workers.first_after(&self.schedules, lost);
             let ran = after.iter().flatten().count();
             console.progress(ran, after.len(), "");
             if ran == after.len() {
@@ -327,42 +296,30 @@ impl Watched {
         };
         let off = schedules.iter().zip(&self.runs).filter(|(schedule, runs)| off(schedule, **runs)).count();
         let all = schedules.len();
-        table.must(off == 0, &["watched: schedules that ran more or less often", &grouped(off as u64), "0"]);
-        table.must(
-            self.armed == all,
-            &["watched: schedules with a next event", &grouped(self.armed as u64), &grouped(all as u64)],
-        );
+        table.none("watched: schedules that ran more or less often", off);
+        table.must(self.armed == all, &["watched: schedules with a next event", &grouped(self.armed), &grouped(all)]);
         let must = format!("at most {all}, one each");
         table.must(self.messages <= all as u64, &["watched: messages in all queues", &grouped(self.messages), &must]);
         tell_lateness(table, "watched: late", &self.late);
     }
 }
 
-fn tell_of_kills(table: &mut Table, args: &Args, crew: &Crew<'_>, applies: &Applies, roll_outs: usize) {
-    let count = |n: usize| grouped(n as u64);
-    let least = format!("at least {}", args.at_least);
-    table.must(crew.kills >= args.at_least as usize, &["workers killed", &count(crew.kills), &least]);
-    table.must(applies.killed > 0, &["applies killed", &count(applies.killed), "some"]);
+fn tell_of_kills(table: &mut Table, args: &Args, crew: &Crew, applies: &Applies, roll_outs: usize) {
+    table.at_least("workers killed", crew.killed.open.len(), args.kills.at_least);
+    table.must(applies.killed > 0, &["applies killed", &grouped(applies.killed), "some"]);
     for (code, times) in &applies.exits {
-        table.tell(&[&format!("applies that ended with {code}"), &count(*times), ""]);
+        table.tell(&[&format!("applies that ended with {code}"), &grouped(*times), ""]);
     }
-    table.must(applies.unexpected() == 0, &["applies that ended otherwise", &count(applies.unexpected()), "0"]);
-    table.must(roll_outs == 2, &["revisions rolled out", &count(roll_outs), "2"]);
+    table.none("applies that ended otherwise", applies.unexpected());
+    table.must(roll_outs == 2, &["revisions rolled out", &grouped(roll_outs), "2"]);
 }
 
-fn tell_of_runs(table: &mut Table, console: &Console, account: &Account, crew: &Crew<'_>) {
-    let count = |n: usize| grouped(n as u64);
-    table.must(account.instants > 0, &["instants of fixed schedules", &count(account.instants), "some"]);
-    table.must(account.numbers > 0, &["runs of sequential schedules", &count(account.numbers), "some"]);
-    table.tell(&["finished and not settled at a kill", &count(crew.open()), ""]);
-    let twice: Vec<String> = account.twice.keys().cloned().collect();
-    table.tell(&["finished twice", &count(twice.len()), ""]);
-    let unexplained: Vec<String> = account
-        .twice
-        .iter()
-        .filter(|(id, by)| !crew.explains(id, by))
-        .map(|(id, by)| format!("{id} by {by:?}"))
-        .collect();
+fn tell_of_runs(table: &mut Table, console: &Console, account: &Account, crew: &Crew) {
+    table.must(account.instants > 0, &["instants of fixed schedules", &grouped(account.instants), "some"]);
+    table.must(account.numbers > 0, &["runs of sequential schedules", &grouped(account.numbers), "some"]);
+    table.tell(&["finished and not settled at a kill", &grouped(crew.killed.open.iter().sum::<usize>()), ""]);
+    table.tell(&["finished twice", &grouped(account.twice.len()), ""]);
+    let unexplained = crew.killed.unexplained(&account.twice);
     let beside: Vec<String> = account.beside.iter().map(|(one, other)| format!("{one} and {other}")).collect();
     for (what, found) in [
         ("of those, settled before the kill", &unexplained),
@@ -373,12 +330,12 @@ fn tell_of_runs(table: &mut Table, console: &Console, account: &Account, crew: &
         ("sequential: older after newer", &account.backwards),
         ("sequential: two at a time", &beside),
     ] {
-        table.must(found.is_empty(), &[what, &count(found.len()), "0"]);
+        table.none(what, found.len());
         for one in found.iter().take(SHOWN) {
             console.note(&format!("{what}: {one}"));
         }
     }
-    table.tell(&["sequential: chains that a roll-out began", &count(account.begun), ""]);
+    table.tell(&["sequential: chains that a roll-out began", &grouped(account.begun), ""]);
     tell_lateness(table, "under kills: late", &account.late);
 }
 

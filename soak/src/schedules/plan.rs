@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
-/// The types of the events. The schedules take turns.
-pub(crate) const TYPES: [&str; 4] = ["work-0", "work-1", "work-2", "work-3"];
+use jiff::Timestamp;
 
-/// The longest run, in milliseconds.
-pub(crate) const PAUSE: u64 = 20;
+/// The types of the events. The schedules take turns.
+pub(super) const TYPES: [&str; 4] = ["work-0", "work-1", "work-2", "work-3"];
+
+/// The longest run, in milliseconds: long enough for a kill to hit some runs.
+pub(super) const PAUSE: u64 = 19;
 
 /// How long an event of a killed worker waits at most before it runs again is this and up to 4 s more.
 const LEASE: &str = "5s";
@@ -37,7 +39,7 @@ impl Kind {
 }
 
 /// Returns the schedules: many fixed ones every second, a few sequential ones, and a few that run less often.
-pub(crate) fn schedules(fixed: u32, sequential: u32) -> Vec<Schedule> {
+pub(super) fn schedules(fixed: u32, sequential: u32) -> Vec<Schedule> {
     let kinds = (0..fixed).map(|n| (format!("fixed-{n}"), Kind::Fixed { every: 1 }));
     let kinds = kinds.chain((0..sequential).map(|n| (format!("sequential-{n}"), Kind::Sequential { every: 1 })));
     let kinds = kinds.chain((0..2).map(|n| (format!("fixed-15s-{n}"), Kind::Fixed { every: 15 })));
@@ -47,7 +49,7 @@ pub(crate) fn schedules(fixed: u32, sequential: u32) -> Vec<Schedule> {
 }
 
 /// Returns the file. Another revision has the same instants and other payloads.
-pub(crate) fn file(schedules: &[Schedule], revision: u32) -> String {
+pub(super) fn file(schedules: &[Schedule], revision: u32) -> String {
     let mut text =
         format!("version: 1\nname: soak\ndefaults: {{ prefetch: 100, concurrency: 16, lease: {LEASE} }}\ntypes:\n");
     for event_type in TYPES {
@@ -65,9 +67,25 @@ pub(crate) fn file(schedules: &[Schedule], revision: u32) -> String {
     text
 }
 
+/// Returns the schedule of an event and its position: an instant in ms since 1970, or a number. `None` if the id is of no schedule.
+pub(super) fn place(id: &str) -> Option<(&str, i64)> {
+    if let Some((schedule, slot)) = id.split_once('@') {
+        return Some((schedule, slot.parse::<Timestamp>().ok()?.as_millisecond()));
+    }
+    let (schedule, number) = id.split_once('#')?;
+    Some((schedule, number.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_has_the_place_of_its_event() {
+        assert_eq!(place("fixed-1@1970-01-01T00:00:07Z"), Some(("fixed-1", 7_000)));
+        assert_eq!(place("sequential-0#1780279200000"), Some(("sequential-0", 1_780_279_200_000)));
+        assert_eq!(place("17"), None);
+    }
 
     #[test]
     fn the_file_is_valid_and_its_revisions_differ() -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use redis::{AsyncCommands as _, aio::MultiplexedConnection};
 
-use crate::{servers::connect_to_redis, stage::Stage};
+use crate::harness::{Stage, connect_to_redis, register_key};
 
 pub(crate) struct States {
     connection: MultiplexedConnection,
@@ -15,9 +15,7 @@ pub(crate) struct States {
 impl States {
     pub(crate) async fn connect(stage: &Stage) -> anyhow::Result<Self> {
         let connection = connect_to_redis(&stage.servers.redis).await?;
-        // The soak's own broker has only the default virtual host `/`, which is percent-encoded in keys.
-        let key = format!("{}:{{%2F:{}:0}}:schedules", stage.topology.redis.prefix, stage.topology.name);
-        Ok(Self { connection, key })
+        Ok(Self { connection, key: register_key(&stage.topology) + "schedules" })
     }
 
     /// Returns the position of each schedule's next event.

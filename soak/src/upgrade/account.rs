@@ -6,7 +6,7 @@ use super::{
     notes::{Run, Sent, Side},
     plan::{KINDS, Kind, REFERENCES},
 };
-use crate::bursts::Account as Changes;
+use crate::harness::{Changes, backwards};
 
 /// The events of one kind.
 #[derive(Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ fn overtaken(sent: &[(&Sent, Vec<&Run>)]) -> usize {
         let mut runs: Vec<(i64, u32)> =
             of.flat_map(|(sent, runs)| runs.iter().map(|run| (run.begun, sent.place))).collect();
         runs.sort_unstable();
-        runs.windows(2).filter(|pair| pair[1].1 < pair[0].1).count()
+        backwards(&runs.into_iter().map(|(_, place)| place).collect::<Vec<_>>())
     };
     publishers(sent).into_iter().map(count).sum()
 }

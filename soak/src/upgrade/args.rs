@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::common::Common;
+use crate::harness::Common;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -15,7 +15,7 @@ use super::{
     plan::{Kind, LONG, REFERENCES, delay},
     programs::{Programs, Publisher},
 };
-use crate::chance::Chance;
+use crate::harness::Chance;
 
 /// One in this many events of `later` is cancelled.
 const CANCELLED: u64 = 12;
@@ -25,7 +25,7 @@ type Cancel = (usize, Side);
 
 /// A publisher, whose process a roll-out replaces.
 pub(super) struct Pod {
-    name: u32,
+    pub(super) name: u32,
     running: Mutex<Option<Publisher>>,
 }
 
@@ -34,19 +34,11 @@ impl Pod {
         Self { name, running: Mutex::new(Some(publisher)) }
     }
 
-    /// Replaces the process by one of this side.
-    pub(super) async fn replace(&self, programs: &Programs<'_>, side: Side) -> anyhow::Result<()> {
-        let new = programs.publish(side, self.name)?;
-        let old = self.running.lock().await.replace(new);
+    /// Replaces the process by another one, or stops it.
+    pub(super) async fn replace(&self, new: Option<Publisher>) -> anyhow::Result<()> {
+        let old = std::mem::replace(&mut *self.running.lock().await, new);
         match old {
-            Some(old) => old.stop().await,
-            None => Ok(()),
-        }
-    }
-
-    pub(super) async fn stop(&self) -> anyhow::Result<()> {
-        match self.running.lock().await.take() {
-            Some(running) => running.stop().await,
+            Some(old) => old.process.stop().await,
             None => Ok(()),
         }
     }

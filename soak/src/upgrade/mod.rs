@@ -12,7 +12,7 @@ mod service;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use hatchery::{CancellationToken, internals::compile};
+use hatchery::CancellationToken;
 use jiff::Timestamp;
 use tokio::{sync::mpsc, time::Instant};
 
@@ -25,17 +25,11 @@ use self::{
     programs::{Programs, Worker},
 };
 use crate::{
-    chance::Chance,
-    console::Console,
-    queues::Queues,
+    harness::{Chance, Console, Look, Note, Queues, Stage, Step, Table, grouped, until_over},
     schedules::{
         account::{Account as Ticks, Period},
-        mark::{Mark, Step},
         states::States,
     },
-    stage::Stage,
-    table::{Table, grouped},
-    traffic,
 };
 
 const TICK_TIME: Duration = Duration::from_millis(100);
@@ -57,28 +51,29 @@ struct Deployment<'a> {
     commands: Commands,
 }
 
-/// How the commands ended.
+/// How the commands ended: those of each kind, and how many of them failed. A plan that is not in sync has failed.
 #[derive(Default)]
 struct Commands {
-    applies: usize,
-    applies_failed: usize,
-    plans: usize,
-    /// Plans that were not in sync.
-    plans_off: usize,
-    replays: usize,
-    replays_failed: usize,
+    applies: [usize; 2],
+    plans: [usize; 2],
+    replays: [usize; 2],
     cancels_failed: usize,
 }
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
-    let seed = args.common.announce(console);
-    let stage = Stage::set(console, args.common.version.as_deref(), &plan::file()).await?;
-    let holds = act(args, console, &stage, seed).await;
+    let (stage, queues, chance) = args.common.begin(console, &plan::file()).await?;
+    let holds = act(args, console, &stage, &queues, chance).await;
     stage.end(console, *holds.as_ref().unwrap_or(&false)).await;
     holds
 }
 
-async fn act(args: &Args, console: &mut Console, stage: &Stage, seed: u64) -> anyhow::Result<bool> {
+async fn act(
+    args: &Args,
+    console: &mut Console,
+    stage: &Stage,
+    queues: &Queues,
+    chance: Chance,
+) -> anyhow::Result<bool> {
     let seen = SharedNotes::default();
     let programs = Programs::new(stage, &args.released, service::start(seen.clone()).await?)?;
     stage.exchange(&plan::file_with_schedules())?;
@@ -104,24 +99,22 @@ async fn act(args: &Args, console: &mut Console, stage: &Stage, seed: u64) -> an
         "Upgrade, roll back and upgrade again, for {} s and {} events a second",
         args.seconds, args.rate
     ));
-    deployment.upgrade(args, console, seed).await?;
+    deployment.upgrade(args, console, chance).await?;
     let until = Timestamp::now().as_millisecond();
 
     console.step("Wait until all events are handled");
-    let queues = Queues::connect(&stage.servers.amqp).await?;
     let period = Period { first: &first, end: until, roll_outs: &[] };
     deployment.finish(console, &period).await?;
     // The schedules would keep the queues busy.
     stage.exchange(&plan::file())?;
     deployment.apply(Side::This).await?;
-    deployment.settle(console, &queues, stage).await?;
+    deployment.settle(console, queues).await?;
     for worker in deployment.workers.drain(..) {
-        worker.stop().await?;
+        worker.process.terminate().await?;
     }
 
     // Dead-letter and `unrouted` included.
-    let all: Vec<String> = compile::compile(&stage.topology)?.queues.into_iter().map(|queue| queue.name).collect();
-    let left = queues.ready(&all).await?;
+    let left = queues.ready(&queues.all).await?;
     console.step(&format!("The account, of RabbitMQ {}", stage.version));
     let account = deployment.account(true);
     let unversioned = deployment.programs.unversioned(args.publishers)?;
@@ -140,18 +133,16 @@ impl Deployment<'_> {
     }
 
     fn look(&mut self) -> anyhow::Result<()> {
-        self.workers.iter_mut().try_for_each(Worker::require_alive)
+        self.workers.iter_mut().try_for_each(|worker| worker.process.require_alive())
     }
 
     /// Applies the file with the program of one side. Then the plans of both sides have to be in sync.
     async fn apply(&mut self, side: Side) -> anyhow::Result<()> {
         let code = self.programs.run(side, &["apply", "--auto-approve"]).await?;
-        self.commands.applies += 1;
-        self.commands.applies_failed += usize::from(code != 0);
+        note(&mut self.commands.applies, code);
         for by in Side::BOTH {
             let code = self.programs.run(by, &["plan", "--detailed-exitcode"]).await?;
-            self.commands.plans += 1;
-            self.commands.plans_off += usize::from(code != 0);
+            note(&mut self.commands.plans, code);
         }
         Ok(())
     }
@@ -159,21 +150,18 @@ impl Deployment<'_> {
     async fn replay(&mut self, side: Side) -> anyhow::Result<()> {
         let arguments = ["dead-letter", "replay", "--type", Kind::Hopeless.name(), "--yes"];
         let code = self.programs.run(side, &arguments).await?;
-        self.commands.replays += 1;
-        self.commands.replays_failed += usize::from(code != 0);
+        note(&mut self.commands.replays, code);
         Ok(())
     }
 
     /// Publishes, and rolls out one side after the other.
-    async fn upgrade(&mut self, args: &Args, console: &mut Console, seed: u64) -> anyhow::Result<()> {
+    async fn upgrade(&mut self, args: &Args, console: &mut Console, mut chance: Chance) -> anyhow::Result<()> {
         let (stop, every) = (CancellationToken::new(), Duration::from_secs(1) * args.publishers / args.rate);
         let (cancels, to_cancel) = mpsc::unbounded_channel();
         let publishers = std::mem::take(&mut self.publishers);
         let seen = self.seen.clone();
-        let publishing = try_join_all(publishers.iter().zip(1_u64..).map(|(pod, n)| {
-            let chance = Chance::new(seed.wrapping_mul(1_000).wrapping_add(n));
-            pod.publish(&seen, chance, every, cancels.clone(), &stop)
-        }));
+        let publishing =
+            try_join_all(publishers.iter().map(|pod| pod.publish(&seen, chance.fork(), every, cancels.clone(), &stop)));
         drop(cancels);
         let cancelling = load::cancel(self.programs, &seen, to_cancel);
         let rolling = async {
@@ -189,7 +177,7 @@ impl Deployment<'_> {
         let ((), _, failed) = tokio::try_join!(rolling, publishing, cancelling)?;
         self.commands.cancels_failed = failed;
         for pod in &publishers {
-            pod.stop().await?;
+            pod.replace(None).await?;
         }
         Ok(())
     }
@@ -208,12 +196,12 @@ impl Deployment<'_> {
                     next += step;
                     // The oldest worker is the first one. The new one starts before the old one stops.
                     self.add_worker(side)?;
-                    self.workers.remove(0).stop().await?;
+                    self.workers.remove(0).process.terminate().await?;
                 }
                 if let Some(pod) = pods.next() {
                     self.wait_until(console, began, next, args.seconds).await?;
                     next += step;
-                    pod.replace(self.programs, side).await?;
+                    pod.replace(Some(self.programs.publish(side, pod.name)?)).await?;
                 }
             }
             // The letters of either side's workers.
@@ -251,14 +239,14 @@ impl Deployment<'_> {
 
     fn ticks(&self, period: &Period<'_>) -> Ticks {
         let notes = self.seen.lock();
-        let marks: Vec<Mark> = notes
+        let marks: Vec<Note> = notes
             .runs
             .iter()
             .filter(|run| run.event_type == TICK)
             .flat_map(|run| {
                 let mark =
-                    |step, at| Mark { by: run.worker, step, event_type: TICK.to_owned(), id: run.id.clone(), at };
-                [mark(Step::Begun, run.begun), mark(Step::Ended, run.ended)]
+                    |step, at| Note { by: run.worker, step, event_type: TICK.to_owned(), id: run.id.clone(), at };
+                [mark(Step::Begun, run.begun), mark(Step::Done, run.ended)]
             })
             .collect();
         Ticks::take(&plan::schedules(), &marks, period)
@@ -266,52 +254,45 @@ impl Deployment<'_> {
 
     /// Waits until all events are handled, and replays the dead letters once only they are open.
     async fn finish(&mut self, console: &mut Console, period: &Period<'_>) -> anyhow::Result<()> {
-        let mut is_over = false;
-        let (mut moved, mut before) = (Instant::now(), usize::MAX);
-        while moved.elapsed() < PATIENCE {
-            tokio::time::sleep(TICK_TIME).await;
+        let mut is_replayed = false;
+        until_over(console, PATIENCE, async || {
             self.look()?;
-            let open = self.account(is_over).open() + self.ticks(period).missing.len();
+            let open = self.account(is_replayed).open() + self.ticks(period).missing.len();
             let all = self.seen.lock().sent.len();
-            console.progress(all.saturating_sub(open), all, "");
-            if open != before {
-                (moved, before) = (Instant::now(), open);
+            let is_over = open == 0 && is_replayed;
+            if open == 0 && !is_replayed {
+                self.replay(Side::This).await?;
+                is_replayed = true;
             }
-            match (open, is_over) {
-                (0, true) => break,
-                (0, false) => {
-                    self.replay(Side::This).await?;
-                    is_over = true;
-                }
-                _ => {}
-            }
-        }
-        console.end_progress();
-        Ok(())
+            Ok(Look { done: all.saturating_sub(open), all, said: String::new(), is_over })
+        })
+        .await
     }
 
     /// Waits until the queues are empty, so that a second run of an event is noted too.
-    async fn settle(&mut self, console: &mut Console, queues: &Queues, stage: &Stage) -> anyhow::Result<()> {
+    async fn settle(&mut self, console: &mut Console, queues: &Queues) -> anyhow::Result<()> {
         console.step("Wait until the queues are empty");
-        let (mut calm, began) = (0, Instant::now());
-        while calm < 3 {
-            tokio::time::sleep(TICK_TIME).await;
+        let all = self.seen.lock().sent.len();
+        until_over(console, PATIENCE, async || {
             self.look()?;
-            calm = if traffic::is_busy(queues, &stage.topology, &[]).await? { 0 } else { calm + 1 };
-            if began.elapsed() > PATIENCE {
-                break;
-            }
-        }
-        Ok(())
+            let is_over = !queues.are_busy(&[]).await?;
+            Ok(Look { done: all, all, said: String::new(), is_over })
+        })
+        .await
     }
 }
 
+/// Counts a command with this exit code.
+fn note([all, failed]: &mut [usize; 2], code: i32) {
+    *all += 1;
+    *failed += usize::from(code != 0);
+}
+
 fn kinds_table(account: &Account) -> Table {
-    let count = |n: usize| grouped(n as u64);
     let mut table = Table::new(&["events", "sent", "runs", "lost", "twice", "early", "attempts", "order", "must be"]);
     for row in &account.rows {
         let wrong = [row.lost, row.twice, row.early, row.attempts, row.order];
-        let cells: Vec<String> = [row.sent, row.runs].into_iter().chain(wrong).map(count).collect();
+        let cells: Vec<String> = [row.sent, row.runs].into_iter().chain(wrong).map(grouped).collect();
         let cells: Vec<&str> =
             [row.kind.name()].into_iter().chain(cells.iter().map(String::as_str)).chain(["0 wrong"]).collect();
         table.must(row.sent > 0 && wrong == [0; 5], &cells);
@@ -320,7 +301,6 @@ fn kinds_table(account: &Account) -> Table {
 }
 
 fn others_table(account: &Account, ticks: &Ticks, commands: &Commands, (unversioned, left): (usize, u64)) -> Table {
-    let count = |n: usize| grouped(n as u64);
     let mut table = Table::new(&["", "", "must be"]);
     for (what, found) in [
         ("published by the release, run by this", account.crossed[0]),
@@ -330,16 +310,16 @@ fn others_table(account: &Account, ticks: &Ticks, commands: &Commands, (unversio
         ("cancelled by the side that did not publish it", account.cancelled),
         ("instants of the fixed schedule", ticks.instants),
         ("runs of the sequential schedule", ticks.numbers),
-        ("applies of both sides", commands.applies),
-        ("plans of both sides", commands.plans),
-        ("replays of dead letters", commands.replays),
+        ("applies of both sides", commands.applies[0]),
+        ("plans of both sides", commands.plans[0]),
+        ("replays of dead letters", commands.replays[0]),
     ] {
-        table.must(found > 0, &[what, &count(found), "some"]);
+        table.must(found > 0, &[what, &grouped(found), "some"]);
     }
     let must = format!("at most {unversioned}");
     table.must(
         account.unversioned <= unversioned,
-        &["changes without a version, as publishers said", &count(account.unversioned), &must],
+        &["changes without a version, as publishers said", &grouped(account.unversioned), &must],
     );
     for (what, found) in [
         ("began after their cancel", account.ran_after_cancel),
@@ -351,12 +331,12 @@ fn others_table(account: &Account, ticks: &Ticks, commands: &Commands, (unversio
         ("its runs at one time", ticks.beside.len()),
         (
             "applies, replays and cancels that failed",
-            commands.applies_failed + commands.replays_failed + commands.cancels_failed,
+            commands.applies[1] + commands.replays[1] + commands.cancels_failed,
         ),
-        ("plans that were not in sync", commands.plans_off),
+        ("plans that were not in sync", commands.plans[1]),
     ] {
-        table.must(found == 0, &[what, &count(found), "0"]);
+        table.none(what, found);
     }
-    table.must(left == 0, &["messages left in the queues", &grouped(left), "0"]);
+    table.none("messages left in the queues", left);
     table
 }

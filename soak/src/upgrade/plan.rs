@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    chance::Chance,
+    harness::Chance,
     schedules::plan::{Kind as Every, Schedule},
 };
 

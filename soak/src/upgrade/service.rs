@@ -16,9 +16,10 @@ use super::{
     notes::{Run, SharedNotes, Side},
     plan::{Kind, PUT_OFF},
 };
+use crate::harness::Chance;
 
 /// The longest run, in milliseconds.
-const PAUSE: u64 = 20;
+const PAUSE: u64 = 19;
 
 /// Starts the service on a free port, for as long as this process runs. Returns its port.
 pub(super) async fn start(seen: SharedNotes) -> anyhow::Result<u16> {
@@ -46,7 +47,7 @@ async fn handle(
     };
     let kind = Kind::of(&run.event_type);
     // So the runs differ in length.
-    let millis = run.id.bytes().fold(0_u64, |sum, byte| sum * 31 % 1_009 + u64::from(byte)) % PAUSE;
+    let millis = Chance::of(&run.id).between(0, PAUSE);
     let (place, before) = seen.lock().begin(run);
     tokio::time::sleep(Duration::from_millis(millis)).await;
     seen.lock().runs[place].ended = Timestamp::now().as_microsecond();

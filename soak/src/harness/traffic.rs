@@ -8,17 +8,18 @@ use std::{
 
 use anyhow::Context as _;
 use futures_util::{TryStreamExt as _, stream};
-use hatchery::{
-    CancellationToken, Hatchery, NewEvent, Outcome, Publisher, Run, Summary, Topology, WorkError, internals::compile,
+use hatchery::{CancellationToken, Hatchery, NewEvent, Outcome, Publisher, Run, Summary, WorkError};
+use hatchery_soak::{
+    console::Console,
+    plan::{Plan, Wait},
+    runs::{self, Runs},
 };
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 
-use crate::{
-    console::Console,
-    plan::{Plan, Wait},
+use super::{
+    look::{Look, until_over},
     queues::Queues,
-    runs::Runs,
 };
 
 /// The payload of events. Most real events have a few hundred bytes.
@@ -26,10 +27,9 @@ pub(crate) const PAYLOAD: [u8; 256] = [b'7'; 256];
 
 /// How long the last event may take after it was due.
 const PATIENCE: Duration = Duration::from_secs(90);
-const TICK: Duration = Duration::from_millis(100);
 
 /// Publishes a plan. Returns how long publishing took, without the pauses between bursts.
-pub(crate) async fn publish(publisher: Publisher, plan: Plan) -> anyhow::Result<Duration> {
+pub(crate) async fn publish_plan(publisher: Publisher, plan: Plan) -> anyhow::Result<Duration> {
     let (mut turn, mut took) = (tokio::time::interval(plan.every), Duration::ZERO);
     for burst in plan.bursts() {
         turn.tick().await;
@@ -41,11 +41,19 @@ pub(crate) async fn publish(publisher: Publisher, plan: Plan) -> anyhow::Result<
                 Wait::Ladder(wait) => event.at(now + wait),
             }
         });
-        let published = publisher.publish_stream(stream::iter(events));
-        published.try_for_each(|_| ready(Ok(()))).await.context("an event was not confirmed")?;
+        publish_all(&publisher, events).await?;
         took += started.elapsed();
     }
     Ok(took)
+}
+
+/// Publishes events as fast as possible, and waits for all confirms.
+pub(crate) async fn publish_all(
+    publisher: &Publisher,
+    events: impl Iterator<Item = NewEvent> + Send,
+) -> anyhow::Result<()> {
+    let published = publisher.publish_stream(stream::iter(events));
+    published.try_for_each(|_| ready(Ok(()))).await.context("an event was not confirmed")
 }
 
 /// A worker that notes its runs.
@@ -68,42 +76,39 @@ impl Working {
         Self { runs, task: tokio::spawn(worker.run(stop.clone())), stop }
     }
 
-    pub(crate) async fn stop(self) -> anyhow::Result<Runs> {
+    /// Waits for this many runs, and then until the queues but these are empty, so that a second run of an event is noted
+    /// too. Gives up `PATIENCE` and the longest delay after the last run. Returns the runs.
+    pub(crate) async fn finish(
+        self,
+        console: &mut Console,
+        queues: &Queues,
+        expected: usize,
+        longest: Duration,
+        but: &[String],
+    ) -> anyhow::Result<Vec<runs::Run>> {
+        watch(console, expected, longest, &self.runs, async || queues.are_busy(but).await).await?;
+        self.stop().await
+    }
+
+    pub(crate) async fn stop(self) -> anyhow::Result<Vec<runs::Run>> {
         self.stop.cancel();
         self.task.await??;
-        Ok(self.runs)
+        Ok(self.runs.all())
     }
 }
 
-/// Waits for this many runs, and then until the queues are empty, so that a second run of an event is noted too. Gives
-/// up `PATIENCE` after the longest delay, or after the last run.
+/// Waits for this many runs, and then until nothing is busy. Gives up `PATIENCE` and the longest delay after the last run.
 pub(crate) async fn watch(
     console: &mut Console,
-    runs: &Runs,
     expected: usize,
     longest: Duration,
+    runs: &Runs,
     busy: impl AsyncFn() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    let (mut calm, mut deadline) = (0, Instant::now() + longest + PATIENCE);
-    let mut before = 0;
-    while calm < 3 && Instant::now() < deadline {
-        tokio::time::sleep(TICK).await;
+    let look = async || {
         let done = runs.len();
-        if done > before {
-            (before, deadline) = (done, deadline.max(Instant::now() + PATIENCE));
-        }
-        console.progress(done.min(expected), expected, "");
-        calm = if done >= expected && !busy().await? { calm + 1 } else { 0 };
-    }
-    console.end_progress();
-    Ok(())
-}
-
-/// Returns whether a message is in a queue that leads to a worker. Checks all queues of the topology except `but`, the
-/// dead-letter queues and `unrouted`.
-pub(crate) async fn is_busy(queues: &Queues, topology: &Topology, but: &[String]) -> anyhow::Result<bool> {
-    let rests = |name: &String| name.contains(".dead-letter.") || name.ends_with(".unrouted") || but.contains(name);
-    let names = compile::compile(topology)?.queues.into_iter().map(|queue| queue.name);
-    let names: Vec<String> = names.filter(|name| !rests(name)).collect();
-    Ok(queues.ready(&names).await? > 0)
+        let is_over = done >= expected && !busy().await?;
+        Ok(Look { done, all: expected, said: String::new(), is_over })
+    };
+    until_over(console, longest + PATIENCE, look).await
 }

@@ -1,9 +1,9 @@
 //! Accounts for changes of references, by the order of their publishes and the calls of the handlers.
 
-/// The account. Event `n` is a change of reference `n % references`; a later event of the same reference is a newer
+/// The account of the changes. Event `n` is a change of reference `n % references`; a later event of the same reference is a newer
 /// change.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Account {
+pub(crate) struct Changes {
     /// Number of changes that were neither handled, nor replaced by a newer change that was handled.
     pub(crate) lost: usize,
     /// Number of references whose last change was not handled.
@@ -12,7 +12,7 @@ pub(crate) struct Account {
     pub(crate) backwards: usize,
 }
 
-impl Account {
+impl Changes {
     /// Takes the account. `unversioned` tells for each event whether it has no version and therefore competes with no
     /// other. `calls` are the events of the handlers' calls, in the order in which the calls began.
     pub(crate) fn take(references: u32, unversioned: &[bool], calls: &[u32]) -> Self {
@@ -55,7 +55,7 @@ mod tests {
         let (yes, no) = (true, false);
         // Two references with three changes each: 0, 2, 4 and 1, 3, 5.
         let take = |unversioned: [bool; 6], calls: &[u32]| {
-            let Account { lost, without_last, backwards } = Account::take(2, &unversioned, calls);
+            let Changes { lost, without_last, backwards } = Changes::take(2, &unversioned, calls);
             (lost, without_last, backwards)
         };
         assert_eq!(take([no; 6], &[4, 5]), (0, 0, 0));

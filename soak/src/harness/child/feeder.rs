@@ -4,11 +4,9 @@ use std::{path::PathBuf, pin::pin};
 
 use futures_util::{StreamExt as _, stream};
 use hatchery::{CancellationToken, NewEvent};
+use hatchery_soak::stage::connect_from_environment;
 
-use crate::{
-    notes::{Pen, What},
-    stage::connect_from_environment,
-};
+use crate::harness::notes::{Pen, Step};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -33,9 +31,10 @@ pub(super) async fn run(args: &Args, stop: CancellationToken) -> anyhow::Result<
     // The publisher takes the next event from the stream only when it has room for it.
     let events = stream::iter(0..).map(event).take_until(stop.cancelled());
     let mut published = pin!(publisher.publish_stream(events));
-    let mut number = 0;
+    let mut number = 0_u32;
     while let Some(published) = published.next().await {
-        pen.note(if published.is_ok() { What::Confirmed } else { What::Unconfirmed }, number)?;
+        let step = if published.is_ok() { Step::Confirmed } else { Step::Unconfirmed };
+        pen.note(step, &args.r#type, &number.to_string())?;
         number += 1;
     }
     hatchery.close().await;

@@ -1,9 +1,8 @@
 //! Reads from Redis whether events are finished. docs/register.md describes the keys.
 
 use hatchery::Topology;
+use hatchery_soak::{servers::connect_to_redis, stage::Stage};
 use redis::aio::MultiplexedConnection;
-
-use crate::servers::connect_to_redis;
 
 /// The length of a lease without the name of its slot. The last byte is the length of that name.
 const LEASE_HEAD: usize = 42;
@@ -12,41 +11,40 @@ const FLAGS: usize = 17;
 const FINISHED: u8 = 1;
 
 /// Reads the slots `e` of events, which compete with nothing.
-pub(crate) struct Settled {
+pub(super) struct Settled {
     connection: MultiplexedConnection,
     /// The part of a key before the type.
     before: String,
 }
 
 impl Settled {
-    pub(crate) async fn connect(url: &str, topology: &Topology) -> anyhow::Result<Self> {
-        let connection = connect_to_redis(url).await?;
-        // The soak's own broker has only the default virtual host `/`, which is percent-encoded in keys.
-        let before = format!("{}:{{%2F:{}:0}}:", topology.redis.prefix, topology.name);
-        Ok(Self { connection, before })
+    pub(super) async fn connect(stage: &Stage) -> anyhow::Result<Self> {
+        Ok(Self { connection: connect_to_redis(&stage.servers.redis).await?, before: register_key(&stage.topology) })
     }
 
-    /// Returns the events among these that are not finished. Each has its type and its id.
-    pub(crate) async fn unfinished<E>(
+    /// Returns the ids of the events among these that are not finished. Each has its type and its id.
+    pub(super) async fn unfinished(
         &mut self,
-        events: Vec<E>,
-        type_and_id: impl Fn(&E) -> (String, String),
-    ) -> anyhow::Result<Vec<E>> {
-        if events.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut asked = redis::pipe();
-        for event in &events {
-            let (event_type, id) = type_and_id(event);
+        events: impl IntoIterator<Item = (&str, &str)>,
+    ) -> anyhow::Result<Vec<String>> {
+        let (mut asked, mut ids) = (redis::pipe(), Vec::new());
+        for (event_type, id) in events {
             asked.get(format!("{}{event_type}:i:{id}", self.before));
+            ids.push(id.to_owned());
+        }
+        if ids.is_empty() {
+            return Ok(ids);
         }
         let values: Vec<Option<Vec<u8>>> = asked.query_async(&mut self.connection).await?;
-        let open = events.into_iter().zip(values);
-        Ok(open
-            .filter(|(_, value)| value.as_deref().and_then(is_finished) != Some(true))
-            .map(|(event, _)| event)
-            .collect())
+        let is_open = |value: &Option<Vec<u8>>| value.as_deref().and_then(is_finished) != Some(true);
+        Ok(ids.into_iter().zip(values).filter(|(_, value)| is_open(value)).map(|(id, _)| id).collect())
     }
+}
+
+/// Returns what the keys of the topology in Redis begin with. The soak's own broker has only the default virtual host
+/// `/`, which is percent-encoded.
+pub(crate) fn register_key(topology: &Topology) -> String {
+    format!("{}:{{%2F:{}:0}}:", topology.redis.prefix, topology.name)
 }
 
 /// Tells whether the value of an event's key says that the event is finished. Returns `None` for a value that is too

@@ -41,6 +41,11 @@ impl Account {
     }
 }
 
+/// Counts the numbers that follow a higher one.
+pub(crate) fn backwards(numbers: &[u32]) -> usize {
+    numbers.windows(2).filter(|pair| pair[1] < pair[0]).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +55,10 @@ mod tests {
         let account = Account::take(10..15, [10, 12, 12, 14, 9, 15, 12]);
         let expected = Account { handled: 3, twice: vec![12], missing: vec![11, 13], strangers: 2 };
         assert_eq!(account, expected);
+    }
+
+    #[test]
+    fn a_number_after_a_higher_one_runs_backwards() {
+        assert_eq!([backwards(&[0, 1, 1, 3]), backwards(&[0, 2, 1, 3, 0])], [0, 2]);
     }
 }

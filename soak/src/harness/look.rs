@@ -1,0 +1,41 @@
+//! Watches a run until all is over.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use hatchery_soak::console::Console;
+
+/// The time between two looks.
+const TICK: Duration = Duration::from_millis(50);
+/// How many looks in a row have to find that all is over: a second run of an event may be under way.
+const CALM: u32 = 6;
+
+/// What a look has found.
+pub(crate) struct Look {
+    pub(crate) done: usize,
+    pub(crate) all: usize,
+    /// More about the progress.
+    pub(crate) said: String,
+    pub(crate) is_over: bool,
+}
+
+/// Looks again and again, and shows the progress, until all is over. Gives up when nothing more is done for this long.
+pub(crate) async fn until_over(
+    console: &mut Console,
+    patience: Duration,
+    mut look: impl AsyncFnMut() -> anyhow::Result<Look>,
+) -> anyhow::Result<()> {
+    let (mut calm, mut before, mut moved) = (0, 0, Instant::now());
+    while calm < CALM && moved.elapsed() < patience {
+        tokio::time::sleep(TICK).await;
+        let Look { done, all, said, is_over } = look().await?;
+        if done != before {
+            (before, moved) = (done, Instant::now());
+        }
+        console.progress(done.min(all), all, &said);
+        calm = if is_over { calm + 1 } else { 0 };
+    }
+    console.end_progress();
+    Ok(())
+}

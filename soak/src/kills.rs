@@ -1,0 +1,112 @@
+//! Kills workers with SIGKILL all the time, and starts others in their place.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use hatchery::NewEvent;
+
+use crate::harness::{
+    Account, Common, Console, Crew, Kills, Look, Note, PAYLOAD, Step, Table, finished_twice, grouped, publish_all,
+    until_over,
+};
+
+const TYPE: &str = "work";
+const TOPOLOGY: &str = "\
+version: 1
+name: soak
+defaults: { prefetch: 200, concurrency: 16, retry: { delays: [2s, 5s], max-attempts: 4 } }
+types: { work: {} }
+";
+const CONCURRENCY: usize = 16;
+
+/// Of this many events, the first run of one fails.
+const FAIL_EVERY: u32 = 100;
+
+/// How long no event may be finished before the run gives up. An event that ran in a killed worker waits for the end of
+/// its lease, 15 s, and then up to 4 s more.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    kills: Kills,
+    /// Events; the first run of every hundredth fails
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    events: u32,
+    /// The longest that a handler takes, in milliseconds; each is random
+    #[arg(long, default_value_t = 20)]
+    pause: u32,
+}
+
+pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
+    let (stage, queues, mut chance) = args.common.begin(console, TOPOLOGY).await?;
+    console.step(&format!("Publish {} events, and kill a worker again and again", grouped(args.events)));
+    let mut order: Vec<u32> = (0..args.events).collect();
+    chance.shuffle(&mut order);
+    let hatchery = stage.connect().await?;
+    let publisher = hatchery.publisher();
+    let publishing = tokio::spawn(async move {
+        let event = |number: u32| NewEvent::new(TYPE, PAYLOAD.to_vec()).id(number.to_string());
+        publish_all(&publisher, order.into_iter().map(event)).await
+    });
+    let (pause, fails) = (args.pause.to_string(), FAIL_EVERY.to_string());
+    let arguments = ["--type", TYPE, "--pause", &pause, "--fail-every", &fails];
+    let mut crew = Crew::start(&stage, &args.kills, chance, &arguments).await?;
+    let all = args.events as usize;
+    // The last events are those of killed workers, which wait for the ends of their leases. They are spared, because
+    // kills would hit them again and again.
+    let last = (all / 100).max(2 * CONCURRENCY * args.kills.workers as usize);
+    let mut finished = BTreeSet::new();
+    until_over(console, PATIENCE, async || {
+        finished.extend(of(crew.look()?, Step::Done));
+        let done = finished.len();
+        if done + last < all {
+            crew.kill_if_due(&stage).await?;
+        }
+        let said = format!(", {} kills", crew.killed.open.len());
+        Ok(Look { done, all, said, is_over: done == all && !queues.are_busy(&[]).await? })
+    })
+    .await?;
+    publishing.await??;
+    hatchery.close().await;
+    crew.stop().await?;
+    let names = stage.names();
+    let dead = queues.ready(&[names.dead_letters(&TYPE.parse()?), names.unrouted()]).await?;
+    Ok(stage.conclude(console, &[table(args, &crew, dead)]).await)
+}
+
+/// Returns the numbers of the notes about this step.
+fn of(notes: &[Note], step: Step) -> impl Iterator<Item = u32> {
+    notes.iter().filter(move |note| note.step == step).map(Note::number)
+}
+
+fn table(args: &Args, crew: &Crew, dead: u64) -> Table {
+    let account = Account::take(0..args.events, of(&crew.notes, Step::Done));
+    let failed: BTreeSet<u32> = of(&crew.notes, Step::Failed).collect();
+    let unexplained = crew.killed.unexplained(&finished_twice(&crew.notes)).len();
+    let open = &crew.killed.open;
+    let most = *open.iter().max().unwrap_or(&0);
+
+    let mut table = Table::new(&["", "", "must be"]);
+    let all = args.events as usize;
+    table.must(account.handled == all, &["handled", &grouped(account.handled), &format!("{}, all", grouped(all))]);
+    table.none("lost", account.missing.len());
+    table.none("unknown events", account.strangers);
+    let fails = (0..args.events).step_by(FAIL_EVERY as usize).len();
+    table.must(failed.len() == fails, &["failed when first tried", &grouped(failed.len()), &grouped(fails)]);
+    table.none("in dead-letter and unrouted", dead);
+    table.at_least("workers killed", open.len(), args.kills.at_least);
+    table.must(
+        most <= CONCURRENCY,
+        &[
+            "done and not settled at a kill",
+            &format!("at most {most}"),
+            &format!("at most {CONCURRENCY}, which run at a time"),
+        ],
+    );
+    table.tell(&["the same, at all kills", &grouped(open.iter().sum::<usize>()), ""]);
+    table.tell(&["handled twice", &grouped(account.twice.len()), ""]);
+    table.none("of those, settled before the kill", unexplained);
+    table
+}

@@ -23,11 +23,7 @@ pub use self::{
     owner::{Applied, Other, Owner},
     slot::{CopyVersion, DedupSlot, SlotError},
 };
-use super::{
-    event::Event,
-    wire::kept,
-    words::{EventType, Reference},
-};
+use super::words::{EventType, Reference};
 
 /// The event that a call is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,16 +100,6 @@ pub struct Record {
     pub kept: Option<Bytes>,
     /// The settings of the type.
     pub terms: Terms,
-}
-
-impl Record {
-    /// Returns the record of an event that was published. `keeps` is the largest payload that its type keeps, in bytes.
-    #[must_use]
-    pub fn of(event: &Event, due: Timestamp, keeps: Option<usize>, terms: Terms) -> Self {
-        let CopyVersion { slot, version, .. } = event.stamp.clone();
-        let (subject, reason, kept) = (event.subject(), event.reason.clone(), kept::of(event, keeps));
-        Self { subject, slot, version, due, reason, kept, terms }
-    }
 }
 
 /// The call *claim*: a worker makes it just before a handler starts.

@@ -30,10 +30,11 @@ use crate::{
         clocks,
         delay::Route,
         event::{self, Event},
-        register::{CopyVersion, DedupSlot, Record, Reserve, Terms},
+        register::{CopyVersion, DedupSlot, Reserve, Terms},
         schedule::forged::forged,
         spec::{Topology, TypeSpec},
         time,
+        wire::kept,
         words::{EventType, UnknownType},
     },
     outage::BrokerOutage,
@@ -413,7 +414,7 @@ impl Shared {
             self.versions.went_without();
         }
         if version.is_some() || (*register && !self.versions.is_away()) {
-            let record = Record::of(event, *due, *keeps, *terms);
+            let record = kept::record(event, *due, *keeps, *terms);
             self.versions.record(record).await;
         }
         fail_point!("publish.recorded");

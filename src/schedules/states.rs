@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::{
-    domain::{event::Event, register::Record, schedule::state::State, spec::Topology},
+    domain::{event::Event, schedule::state::State, spec::Topology, wire::kept},
     ports::{Register, RegisterError, ScheduleStates},
 };
 
@@ -38,7 +38,7 @@ pub(crate) async fn record(
     event: &Event,
 ) -> Result<(), RegisterError> {
     let Some(spec) = topology.types.get(&event.event_type) else { return Ok(()) };
-    let record = Record::of(event, event.due(), spec.keep_payload, spec.terms(&topology.redis));
+    let record = kept::record(event, event.due(), spec.keep_payload, spec.terms(&topology.redis));
     register.record(&[record]).await
 }
 

@@ -19,11 +19,11 @@ use crate::{
     domain::{
         compile::BUSY,
         event::Event,
-        register::{CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Stage},
+        register::{CopyVersion, DedupSlot, End, Note, Reserve, Reserved, Stage},
         settlement::{Decision, Failed},
         time,
         ttl::Ttl,
-        wire::Message,
+        wire::{Message, kept},
     },
     ports::{BrokerError, RegisterError},
     publish::send::until_confirmed,
@@ -149,7 +149,7 @@ impl Lane {
             }
         };
         if is_versioned {
-            let record = Record::of(&fresh, at, self.spec.keep_payload, self.terms);
+            let record = kept::record(&fresh, at, self.spec.keep_payload, self.terms);
             let asked = Instant::now();
             if let Err(error) = self.common.register.record(&[record]).await {
                 self.unanswered(

@@ -7,9 +7,13 @@
 //! numbers are little-endian. A zero byte ends them, and the payload follows unchanged.
 
 use bytes::{Buf, BufMut, Bytes};
+use jiff::Timestamp;
 
 use super::{Headers, Properties, Value, encode as properties_of};
-use crate::domain::event::Event;
+use crate::domain::{
+    event::Event,
+    register::{CopyVersion, Record, Terms},
+};
 
 /// The version of the format, the only one so far.
 const FORM: u8 = 1;
@@ -22,6 +26,14 @@ const DEEPEST: u8 = 64;
 pub fn of(event: &Event, largest: Option<usize>) -> Option<Bytes> {
     let keeps = largest.is_some_and(|largest| event.payload.len() <= largest);
     keeps.then(|| encode(&properties_of(event), &event.payload))
+}
+
+/// Returns the record of an event that was published. Its type keeps payloads of up to `largest` bytes.
+#[must_use]
+pub fn record(event: &Event, due: Timestamp, largest: Option<usize>, terms: Terms) -> Record {
+    let CopyVersion { slot, version, .. } = event.stamp.clone();
+    let (subject, reason, kept) = (event.subject(), event.reason.clone(), of(event, largest));
+    Record { subject, slot, version, due, reason, kept, terms }
 }
 
 /// Encodes a message from its properties and its payload.

@@ -56,13 +56,15 @@ impl Admin {
         refuse(shown)?;
         let lock = self.lock(lock_timeout, watch).await?;
         let destroying = Box::pin(async {
+            self.same_broker().await?;
             if shown.found.plan.changes.is_empty() {
                 // An interrupted destroy may have removed everything, and left its name in Redis. The lock rules out that an
-                // `apply` is under way.
-                if self.owned(shown.force, watch).await?.found.plan.changes.is_empty() {
-                    let looked = self.look_at_register(&shown.observed, &[], watch).await?;
-                    self.forget(looked, watch).await?;
+                // `apply` is under way, and one may have ended since.
+                if !self.owned(shown.force, watch).await?.found.plan.changes.is_empty() {
+                    return Err(AdminError::Stale);
                 }
+                let looked = self.look_at_register(&shown.observed, &[], watch).await?;
+                self.forget(looked, watch).await?;
                 return Ok((shown.clone(), 0));
             }
             let looked = self.look_at_register(&shown.observed, &[], watch).await?;
@@ -117,7 +119,6 @@ impl Admin {
         as_shown: bool,
         watch: &dyn Watch,
     ) -> Result<(Doomed, usize), AdminError> {
-        self.same_broker().await?;
         let doomed = self.owned(shown.force, watch).await?;
         refuse(&doomed)?;
         if as_shown && addresses(&doomed.found) != addresses(&shown.found) {

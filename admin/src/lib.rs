@@ -1,7 +1,10 @@
 //! Plans, applies and looks after a topology on RabbitMQ, as the command `topology` does.
 //!
-//! A program that applies its topology at its start needs no step of a deployment for it. Any number of its processes may start at
-//! once: one of them applies, and the others find nothing to do.
+//! A program that applies its topology at its start needs no step of a deployment for it. Some of its processes may start at once: one
+//! of them applies, and the others wait for its lock, up to [`Options::lock_timeout`], and find nothing to do.
+//!
+//! A process with an older file takes back what a newer one has applied, and removes the schedules that only the newer file has. Where two
+//! versions run side by side, as during a roll-out, apply at one place instead, for example in a job of the deployment.
 //!
 //! ```no_run
 #![doc = include_str!("../examples/apply.rs")]

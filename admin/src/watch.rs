@@ -19,10 +19,10 @@ pub trait Watch: Send + Sync {
     /// A step is done, or is about to be.
     fn step(&self, _what: &str) {}
 
-    /// The steps have ended, or failed.
+    /// The steps have ended. After a failure it is not called.
     fn end(&self) {}
 
-    /// Ends when the change has to stop. What is done by then stays.
+    /// Ends when the change has to stop. It is heard while the lock is held. What is done by then stays.
     async fn stopped(&self) {
         std::future::pending::<()>().await;
     }

@@ -50,9 +50,9 @@ pub(super) async fn confirm(
     }
 }
 
-/// Publishes until the broker confirms, until there is no message any more, or until an error that is not worth a repetition. The register
-/// recognizes copies by their id or version, so one that arrives twice does no harm, and a missing one would lose the event.
-/// Returns whether the broker has confirmed one.
+/// Publishes until the broker confirms, until there is no message any more, or until an error that is not worth a repetition. A missing copy
+/// would lose the event. Of two that arrive, the register drops one; without the register both run. Returns whether the broker
+/// has confirmed one.
 pub(crate) async fn until_confirmed(
     broker: &dyn Broker,
     outage: &BrokerOutage,

@@ -14,12 +14,12 @@ use crate::{
     },
     outage::BrokerOutage,
     ports::{Broker, Clock, Register, RegisterError},
-    publish::{published::PublishError, send},
+    publish::{
+        published::{PUBLISH_LIMIT, PublishError},
+        send,
+    },
     routes::Routes,
 };
-
-/// The longest time that a publish may take.
-const PUBLISH_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Repairs the chains of schedules.
 pub(crate) struct Repairer<'a> {
@@ -61,13 +61,14 @@ impl Repairer<'_> {
             Some(state)
         })
         .await?;
-        let Some(wanted) = wanted else { return Ok(None) };
+        // Somebody else may have changed the state so that it wants nothing any more.
+        let (Some(wanted), Some(repaired)) = (wanted, repaired) else { return Ok(None) };
         let arm = wanted.arm();
         self.publish(definition, arm).await?;
         let digest = definition.digest();
         let now = self.clock.shared();
         let armed = |state: Option<State>| Some(state?.armed(&digest, arm, now));
-        states::change(self.register, definition.name.as_str(), repaired.as_ref(), armed).await?;
+        states::change(self.register, definition.name.as_str(), Some(&repaired), armed).await?;
         Ok(Some(wanted))
     }
 

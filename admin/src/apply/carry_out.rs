@@ -170,7 +170,9 @@ impl Admin {
         if steps.iter().any(|step| !step.is_long()) {
             lock.take(steps, &self.management, &mut tell).await?;
         } else {
-            watch.step(&steps.first().map(ToString::to_string).unwrap_or_default());
+            if let Some(step) = steps.first() {
+                watch.step(&step.to_string());
+            }
             let moved = lock.empty(steps, &self.management, patience, &mut tell).await?;
             progress.any |= moved > 0;
             progress.moved = moved;

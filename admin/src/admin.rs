@@ -81,10 +81,14 @@ impl Admin {
 
     /// Takes the lock under every name that the topology has had, because somebody who still applies an old file writes to
     /// the same objects. Waits for as long as `patience`.
-    pub(crate) async fn lock(&self, patience: Duration, watch: &dyn Watch) -> Result<Declarer, BrokerError> {
+    pub(crate) async fn lock(&self, patience: Duration, watch: &dyn Watch) -> Result<Declarer, AdminError> {
         let queues: Vec<String> = self.desired.owners().map(names::lock).collect();
         let waiting = |queue: &str| watch.note(&format!("Waiting for another apply or destroy, which holds {queue} …"));
-        Declarer::lock(self.broker.clone(), self.builder.connection_name(), &queues, patience, waiting).await
+        let lock = Declarer::lock(self.broker.clone(), self.builder.connection_name(), &queues, patience, waiting);
+        lock.await.map_err(|error| match error {
+            BrokerError::Locked { object } => AdminError::Held(object),
+            error => error.into(),
+        })
     }
 
     /// Fails if AMQP and the management API lead to two brokers.

@@ -1,4 +1,4 @@
-//! What an apply or a destroy would do, how it is done, and what it has done.
+//! The values that a plan, an apply and a destroy take and return.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     plan::{Address, Destruction, Plan},
 };
 
-/// What becomes of each schedule.
+/// Each schedule, with the change that an apply makes to it.
 pub type ScheduleChanges = Vec<(String, ScheduleChange)>;
 
 /// The answer of Redis about the types that a plan finds on the broker and not in the file.
@@ -33,7 +33,7 @@ impl LeftTypes {
     }
 }
 
-/// What an apply does only if it is asked for.
+/// The changes that an apply makes only if it is asked for them.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Asked {
     /// Replace objects that cannot be changed in place; their events are moved, and none is lost.
@@ -59,7 +59,7 @@ impl Asked {
 /// How a topology is applied.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is done only if it is asked for. Nothing by default.
+    /// The changes that are made only if they are asked for. None by default.
     pub asked: Asked,
     /// How long to wait for another apply. Default: 30 s.
     pub lock_timeout: Duration,
@@ -78,7 +78,7 @@ impl Default for Options {
     }
 }
 
-/// What an apply would do.
+/// The result of a plan: the changes that an apply would make.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// The differences between the file and the broker.
@@ -87,7 +87,7 @@ pub struct Planned {
     pub observed: Observed,
     /// Types that are no longer in the file and still have events.
     pub left_types: LeftTypes,
-    /// What would become of the schedules; `Err` says why Redis does not tell.
+    /// The changes to schedules. `Err` says why Redis does not tell.
     pub schedules: Result<ScheduleChanges, String>,
 }
 
@@ -99,7 +99,7 @@ impl Planned {
     }
 }
 
-/// What an apply has done.
+/// The result of an apply.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// The plan at the time of the first write.
@@ -114,7 +114,7 @@ pub struct Applied {
     pub removed: usize,
     /// Leftovers that pruning had to leave, with what keeps each; `None` if nothing was to be pruned.
     pub left: Option<Vec<(Address, String)>>,
-    /// What became of each schedule.
+    /// The changes to schedules.
     pub schedules: ScheduleChanges,
 }
 

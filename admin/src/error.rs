@@ -31,6 +31,9 @@ pub enum AdminError {
     /// An object was refused, or the connection was lost. Nothing was written.
     #[error(transparent)]
     Declare(#[from] DeclareError),
+    /// Another apply or destroy held this lock for all of the `lock_timeout`. Nothing was written.
+    #[error("another apply or destroy holds {0}; nothing was written")]
+    Held(String),
     /// AMQP and the management API lead to two brokers. Nothing was written.
     #[error("AMQP and the management API lead to two brokers: {0}; nothing was written")]
     TwoBrokers(String),

@@ -1,4 +1,4 @@
-//! What a program hears of a change while it runs.
+//! The progress of a change, for the program that makes it.
 
 use async_trait::async_trait;
 
@@ -19,7 +19,7 @@ pub trait Watch: Send + Sync {
     /// A step is done, or is about to be.
     fn step(&self, _what: &str) {}
 
-    /// The steps have ended. After a failure it is not called.
+    /// The steps have ended. After a failure or an interruption this may not be called.
     fn end(&self) {}
 
     /// Ends when the change has to stop. It is heard while the lock is held. What is done by then stays.

@@ -1,6 +1,6 @@
 //! Builds a connection from the arguments.
 
-use hatchery::{BrokerError, Builder, ConnectError, Hatchery, Topology};
+use hatchery::{Builder, ConnectError, Hatchery, Topology};
 use hatchery_admin::{Admin, AdminError};
 
 use crate::{
@@ -47,12 +47,13 @@ pub(crate) fn told(error: AdminError) -> anyhow::Error {
         AdminError::Connect(error) => return usage(error),
         AdminError::Management(error) => return error.into(),
         AdminError::Declare(error) => return error.into(),
-        AdminError::Broker(BrokerError::Locked { object }) => {
-            let advice = "nothing was written. Run it again, or wait longer with --lock-timeout; if none is \
-                          running, look up the connection that owns that queue";
-            (Exit::Locked, format!("another apply or destroy holds {object}; {advice}"))
-        }
+        AdminError::ManagementUrl(error) => return error.into(),
         AdminError::Broker(error) => return error.into(),
+        AdminError::Held(_) => {
+            let advice = "Run it again, or wait longer with --lock-timeout; if none is running, look up the connection \
+                          that owns that queue";
+            (Exit::Locked, format!("{error}. {advice}"))
+        }
         AdminError::TwoBrokers(_) => {
             let advice = "Set --management-url (RABBITMQ_MANAGEMENT_URL) to the management API of the broker of \
                           --amqp-url (AMQP_URL)";
@@ -63,7 +64,12 @@ pub(crate) fn told(error: AdminError) -> anyhow::Error {
             (Exit::Blocked, error.to_string())
         }
         AdminError::Stale => (Exit::Locked, error.to_string()),
-        error => (Exit::Partly, error.to_string()),
+        AdminError::Partly { .. }
+        | AdminError::PartlyRemoved { .. }
+        | AdminError::Differs(_)
+        | AdminError::Interrupted
+        | AdminError::NotArmed(_) => (Exit::Partly, error.to_string()),
+        error => return error.into(),
     };
     Ended::new(exit, message).into()
 }

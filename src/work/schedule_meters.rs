@@ -6,10 +6,7 @@ use metrics::{Gauge, gauge};
 use super::common::Common;
 use crate::{
     domain::{
-        schedule::{
-            definition::Definition,
-            state::{RunOutcome, State},
-        },
+        schedule::{definition::Definition, run::RunOutcome, state::State},
         spec::Topology,
     },
     meter,

@@ -1,14 +1,12 @@
 //! Tests that compare printed plans with golden files: `tests/plan/*.txt`, and three of them also as JSON.
 //! `UPDATE_GOLDEN=1` writes them anew.
 
-use std::collections::BTreeMap;
-
 use hatchery::internals::{
-    compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target, compile},
+    compile::{Desired, OWNER, compile},
     operate::ScheduleChange,
 };
 use hatchery_admin::{
-    observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue},
+    observed::{LiveExchange, LivePolicy, LiveQueue},
     plan::plan,
 };
 use rstest::rstest;
@@ -38,47 +36,7 @@ fn changed(from: &str, to: &str) -> String {
 
 /// Returns the broker after `apply`, with all queues empty.
 pub(crate) fn applied(desired: &Desired) -> Observed {
-    let live = |arguments: &BTreeMap<String, Argument>| -> Arguments {
-        arguments.iter().map(|(name, value)| (name.clone(), value.into())).collect()
-    };
-    let exchange = |exchange: &Exchange| LiveExchange {
-        name: exchange.name.clone(),
-        arguments: live(&exchange.arguments),
-        ..LiveExchange::default()
-    };
-    let queue = |queue: &Queue| LiveQueue {
-        name: queue.name.clone(),
-        arguments: live(&queue.arguments),
-        messages_ready: Some(0),
-        messages_unacknowledged: Some(0),
-        ..LiveQueue::default()
-    };
-    let policy = |policy: &Policy| LivePolicy {
-        name: policy.name.clone(),
-        pattern: policy.pattern.clone(),
-        apply_to: Policy::APPLY_TO.to_owned(),
-        priority: Policy::PRIORITY,
-        definition: live(&policy.definition),
-    };
-    Observed {
-        version: Some("4.3.6".to_owned()),
-        cluster_name: None,
-        exchanges: desired.exchanges.iter().map(exchange).collect(),
-        queues: desired.queues.iter().map(queue).collect(),
-        bindings: desired.bindings.iter().map(bound).collect(),
-        policies: desired.policies.iter().map(policy).collect(),
-        ..Observed::default()
-    }
-}
-
-fn bound(Binding { source, target, key }: &Binding) -> LiveBinding {
-    LiveBinding {
-        source: source.clone(),
-        destination: target.name().to_owned(),
-        destination_type: if matches!(target, Target::Queue(_)) { "queue" } else { "exchange" }.to_owned(),
-        routing_key: key.clone(),
-        arguments: Arguments::new(),
-    }
+    Observed { version: Some("4.3.6".to_owned()), ..Observed::from(desired) }
 }
 
 /// Returns the queue with this name, which must exist.

@@ -2,7 +2,8 @@
 
 use hatchery::internals::schedule::{
     rule::{Arm, Mode},
-    state::{Admission, RunOutcome, State, Wanted},
+    run::RunOutcome,
+    state::{Admission, State, Wanted},
 };
 
 use super::{

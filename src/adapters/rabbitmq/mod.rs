@@ -7,6 +7,7 @@ mod closing;
 pub mod codec;
 pub mod connection;
 mod consumer;
+mod errors;
 mod greeting;
 mod look;
 mod meters;

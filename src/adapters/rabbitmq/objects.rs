@@ -16,7 +16,8 @@ use lapin::{
 
 use super::{
     RabbitMq, codec,
-    connection::{Link, answer, says_down},
+    connection::{Link, answer},
+    errors::says_down,
 };
 use crate::ports::BrokerError;
 

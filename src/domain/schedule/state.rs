@@ -4,7 +4,7 @@
 //! them. The state is one text in Redis. Whoever changes it compares it with the text that it has read, and begins again if the
 //! state has changed meanwhile.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use super::{
     definition::Definition,
     link::Link,
     rule::{Arm, CatchUp, Mode, OnScheduleFailure, Overlap},
+    run::{RunOutcome, ScheduledRun},
 };
 use crate::domain::time;
 
@@ -56,71 +57,6 @@ pub struct Armed {
     /// When the broker has confirmed it last, in ms since 1970. `None` until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<i64>,
-}
-
-/// The newest event of a schedule that was started. Times are in ms since 1970.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ScheduledRun {
-    /// The event's id.
-    pub id: String,
-    /// The event's position.
-    pub position: i64,
-    /// When it was started.
-    pub started: i64,
-    /// When it will have ended, or been started again, unless it is lost.
-    pub until: i64,
-    /// When it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<i64>,
-    /// How it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<RunOutcome>,
-}
-
-/// How an event of a schedule has ended. The texts say why.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
-pub enum RunOutcome {
-    /// It has run.
-    Done,
-    /// It was not run.
-    Skipped(String),
-    /// Its run has failed, and it was dropped.
-    Dropped(String),
-    /// It went to dead-letter.
-    DeadLetter(String),
-    /// A text of another version. It is kept as it is.
-    Other(String),
-}
-
-impl fmt::Display for RunOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Done => f.write_str("done"),
-            Self::Skipped(why) => write!(f, "skipped: {why}"),
-            Self::Dropped(why) => write!(f, "dropped: {why}"),
-            Self::DeadLetter(why) => write!(f, "dead-letter: {why}"),
-            Self::Other(text) => f.write_str(text),
-        }
-    }
-}
-
-impl From<String> for RunOutcome {
-    fn from(text: String) -> Self {
-        match text.split_once(": ") {
-            Some(("skipped", why)) => Self::Skipped(why.to_owned()),
-            Some(("dropped", why)) => Self::Dropped(why.to_owned()),
-            Some(("dead-letter", why)) => Self::DeadLetter(why.to_owned()),
-            _ if text == "done" => Self::Done,
-            _ => Self::Other(text),
-        }
-    }
-}
-
-impl From<RunOutcome> for String {
-    fn from(outcome: RunOutcome) -> Self {
-        outcome.to_string()
-    }
 }
 
 /// Since when and why a schedule is paused.

@@ -5,7 +5,8 @@ use crate::{
     domain::schedule::{
         definition::Definition,
         rule::Arm,
-        state::{Armed, RunOutcome, State},
+        run::RunOutcome,
+        state::{Armed, State},
         template::Template,
     },
     ports::ScheduleStates as _,

@@ -1,7 +1,9 @@
 //! A program that applies its topology at its start, as the documentation of `hatchery-admin` shows it.
 
+use std::time::Duration;
+
 use hatchery::Hatchery;
-use hatchery_admin::Admin;
+use hatchery_admin::{Admin, AdminError};
 
 use super::TOPOLOGY;
 use crate::support::{cli::Bench, redis};
@@ -16,8 +18,12 @@ async fn a_program_applies_its_topology_at_its_start() {
     let topology = hatchery::file::read(TOPOLOGY, "topology.yaml").unwrap();
     let builder = Hatchery::builder(topology).amqp_url(bench.host.amqp()).redis_url(redis::url());
     let admin = Admin::new(builder).unwrap().management_url(&bench.host.management()).unwrap();
+    let nothing = admin.plan_destroy(false, &()).await.unwrap();
     example::apply(&admin).await.unwrap();
     bench.expect(0, &["plan", "--detailed-exitcode"]);
+    // A destroy that found nothing before the apply does not say that nothing is there.
+    let destroyed = admin.destroy(&nothing, Duration::from_secs(30), false, &()).await;
+    assert!(matches!(destroyed, Err(AdminError::Stale)), "{destroyed:?}");
     // Another process of the program finds nothing to do.
     example::apply(&admin).await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use hatchery::internals::{
     operate::ScheduleInfo,
-    schedule::{rule::Mode, state::ScheduledRun},
+    schedule::{rule::Mode, run::ScheduledRun},
     ttl::say,
     words::plain,
 };

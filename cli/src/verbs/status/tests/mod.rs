@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use hatchery::{
     EventType, Topology,
     internals::{
-        compile::{Argument, Desired, Policy, Target, compile},
+        compile::{Desired, compile},
         register::index::TypeCounts,
     },
 };
 use hatchery_admin::{
     figures::{Channel, Figures, MessageStats, Rate, Sample},
-    observed::{Arguments, Counts, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed},
+    observed::{Counts, LivePolicy, Observed},
 };
 use jiff::Timestamp;
 
@@ -78,7 +78,7 @@ impl World {
             vhost: "/".to_owned(),
             version: Some("4.3.6".to_owned()),
             readings: vec![Reading { at, queues }],
-            objects: Some(applied(&desired)),
+            objects: Some(Observed::from(&desired)),
             channels: Some(Vec::new()),
             alarms: Some(Vec::new()),
             redis: Redis::There(register),
@@ -143,66 +143,6 @@ pub(super) fn mail() -> EventType {
 }
 
 /// Returns arguments as the broker shows them.
-fn arguments(wanted: &BTreeMap<String, Argument>) -> Arguments {
-    wanted.iter().map(|(key, value)| (key.clone(), value.into())).collect()
-}
-
-/// Returns the objects of a broker on which the topology was applied.
-fn applied(desired: &Desired) -> Observed {
-    Observed {
-        exchanges: desired
-            .exchanges
-            .iter()
-            .map(|wanted| LiveExchange {
-                name: wanted.name.clone(),
-                kind: Some("topic".to_owned()),
-                durable: Some(true),
-                auto_delete: Some(false),
-                internal: Some(false),
-                arguments: arguments(&wanted.arguments),
-            })
-            .collect(),
-        queues: desired
-            .queues
-            .iter()
-            .map(|wanted| LiveQueue {
-                name: wanted.name.clone(),
-                kind: Some("quorum".to_owned()),
-                durable: Some(true),
-                auto_delete: Some(false),
-                arguments: arguments(&wanted.arguments),
-                ..LiveQueue::default()
-            })
-            .collect(),
-        bindings: desired
-            .bindings
-            .iter()
-            .map(|wanted| LiveBinding {
-                source: wanted.source.clone(),
-                destination: wanted.target.name().to_owned(),
-                destination_type: match wanted.target {
-                    Target::Exchange(_) => "exchange".to_owned(),
-                    Target::Queue(_) => "queue".to_owned(),
-                },
-                routing_key: wanted.key.clone(),
-                arguments: BTreeMap::new(),
-            })
-            .collect(),
-        policies: desired
-            .policies
-            .iter()
-            .map(|wanted| LivePolicy {
-                name: wanted.name.clone(),
-                pattern: wanted.pattern.clone(),
-                apply_to: Policy::APPLY_TO.to_owned(),
-                priority: Policy::PRIORITY,
-                definition: arguments(&wanted.definition),
-            })
-            .collect(),
-        ..Observed::default()
-    }
-}
-
 /// Returns a channel that was given this many deliveries so many seconds ago, and has acknowledged none.
 pub(super) fn holder(queues: &[&str], held: u64, seconds: i64) -> Channel {
     let times = (0..=30).map(|n| n * 10);

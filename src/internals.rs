@@ -8,7 +8,10 @@ pub use crate::{
     },
 };
 
-pub use crate::schedules::RepairError;
+pub mod schedules {
+    //! The effects of schedules.
+    pub use crate::schedules::{RepairError, Repairer, change, time};
+}
 
 pub mod ports {
     //! What the event's way needs from outside.
@@ -26,9 +29,4 @@ pub mod file {
 pub mod meter {
     //! The metrics.
     pub use crate::meter::{Kind, Label, METRICS, Metric};
-}
-
-pub mod operate {
-    //! The commands for people.
-    pub use crate::operate::*;
 }

@@ -129,17 +129,17 @@
 //!
 //! - `domain`: the rules, as pure functions and values: the topology and the objects that it compiles to, events and
 //!   their form on the wire, the calls to the register, the consequence of each outcome.
-//! - [`mod@file`]: reads `topology.yaml`, with errors that point at the line, and prints its JSON Schema.
+//! - [`mod@file`]: reads `topology.yaml`, with errors that point at the line.
 //! - `ports`: traits for a broker, a register and a clock.
 //! - `publish`, `work`: the two halves of the event's way, and the order of its effects.
-//! - `operate`: the commands for people.
+//! - `operate`: finds, cancels and moves events that wait.
 //! - `routes`, `outage`, `meter`, `trace`: what the three have in common.
 //! - `handler`: the functions, services and types that a worker runs.
 //! - `adapters`: RabbitMQ and Redis; and a broker and a register in memory, for tests.
 //! - `testing`: a topology in memory, with a clock that a test advances.
 
-// The library is compiled with the code that only the command line uses: one build serves both.
-#![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]
+// Without the feature, nobody reaches what it shows.
+#![cfg_attr(not(feature = "internals"), allow(unreachable_pub, unused_imports))]
 
 // The unit tests share a module with the integration tests, which names this crate from outside.
 #[cfg(test)]

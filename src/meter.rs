@@ -46,10 +46,12 @@ pub struct Metric {
     /// Its kind.
     pub kind: Kind,
     /// Its labels.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
     pub labels: &'static [Label],
     /// What it counts or measures.
     pub about: &'static str,
     /// The value at which an operator should be told, or an empty text.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
     pub alert: &'static str,
 }
 
@@ -68,8 +70,10 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Label {
     /// Its name.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
     pub name: &'static str,
     /// Its values; empty if they are names of the file.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
     pub values: &'static [&'static str],
 }
 

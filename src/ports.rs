@@ -82,6 +82,7 @@ pub trait Broker: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the broker is away, has no such queue, or another look at the queue is open ([`BrokerError::Locked`]).
+    #[cfg(feature = "internals")]
     async fn look(&self, queue: &str) -> Result<Box<dyn Look>, BrokerError>;
 
     /// Returns the number of messages in a queue that are ready for delivery.
@@ -157,6 +158,7 @@ pub trait Deliveries: Send {
 }
 
 /// An open look at a queue. Messages that are not acknowledged stay in the queue, in their order.
+#[cfg(feature = "internals")]
 #[async_trait]
 pub trait Look: Send {
     /// Returns the number of messages that were ready when the look began. The look ends after that many, so that it
@@ -183,6 +185,7 @@ pub trait Look: Send {
 }
 
 /// The most receipts of a [`Look`] that its caller may hold at a time.
+#[cfg(feature = "internals")]
 pub const LOOK_IN_FLIGHT: usize = 1_024;
 
 /// A message that waits for its acknowledgement.

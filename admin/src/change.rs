@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use hatchery::{
-    EventType,
-    internals::operate::{LeftBehind, ScheduleChange},
-};
+use hatchery::EventType;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -13,8 +11,35 @@ use crate::{
     plan::{Address, Destruction, Plan},
 };
 
+/// What `topology apply` has done with a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleChange {
+    /// The schedule is as it was.
+    Unchanged,
+    /// The schedule is new, or has another definition, and its next event is due at this time.
+    Armed(Timestamp),
+    /// The schedule is paused, and has another definition now.
+    Paused,
+    /// The schedule's next event was lost, may be, or lay too far ahead; one was published again and is due at this time.
+    ArmedAgain(Timestamp),
+    /// The schedule has left the file: its next event does not run.
+    Removed,
+}
+
 /// Each schedule, with the change that an apply makes to it.
 pub type ScheduleChanges = Vec<(String, ScheduleChange)>;
+
+/// The number of waiting events that no worker of the file takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftBehind {
+    /// The number of events that were counted.
+    pub events: u64,
+    /// Whether there are more than were counted.
+    pub or_more: bool,
+    /// The due time of the next one.
+    pub next_due: Option<Timestamp>,
+}
 
 /// The answer of Redis about the types that a plan finds on the broker and not in the file.
 #[derive(Clone, Debug, Default)]

@@ -6,12 +6,31 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use hatchery::{EventType, Events};
+use hatchery::{
+    EventInfo, EventType, Events, RegisterError, State,
+    internals::register::{
+        Subject,
+        index::{Find, Found},
+    },
+};
 
-use crate::{admin::Admin, change::LeftTypes, plan::Plan};
+use crate::{
+    admin::Admin,
+    change::{LeftBehind, LeftTypes},
+    plan::Plan,
+};
 
 /// How long Redis may take to answer for all types together. A plan works without Redis, so it does not wait long.
 const LIMIT: Duration = Duration::from_secs(3);
+
+/// Events that are counted at most.
+const MOST: u64 = 1_000;
+
+/// Events of a page.
+const PAGE: usize = 500;
+
+/// Pages of overdue events that are read at most. They include dead letters, of which there may be very many.
+const DUE_PAGES: usize = 20;
 
 impl Admin {
     /// Asks Redis about the types that the plan leaves over; asks nothing if there are none.
@@ -33,7 +52,7 @@ impl Admin {
         let (mut known, mut unasked) = (Vec::new(), left.into_iter().peekable());
         let asking = async {
             while let Some(event_type) = unasked.peek() {
-                let behind = events.left_behind(event_type).await.map_err(|error| error.to_string())?;
+                let behind = left_behind(&events, event_type).await.map_err(|error| error.to_string())?;
                 let event_type = unasked.next();
                 known.extend(event_type.zip(behind));
             }
@@ -52,5 +71,120 @@ impl Admin {
             false if self.uses_register() => Err("no Redis URL is given (REDIS_URL)".to_owned()),
             false => Ok(None),
         }
+    }
+}
+
+/// Counts the events of a type that wait, run or are retried, also if the file does not have the type. `None` means there are
+/// none. Dead letters do not count, because they are visible in their queue.
+async fn left_behind(events: &Events, event_type: &EventType) -> Result<Option<LeftBehind>, RegisterError> {
+    let now = events.shared.clock.shared();
+    let mut behind = LeftBehind { events: 0, or_more: false, next_due: None };
+    let due = Find {
+        event_type: event_type.clone(),
+        due_from: None,
+        due_before: Some(now),
+        uncontested_of: None,
+        after: None,
+        limit: PAGE,
+    };
+    let not_due = Find { due_from: Some(now), due_before: None, ..due.clone() };
+    count_waiting(events, due, DUE_PAGES, &mut behind).await?;
+    count_waiting(events, not_due, usize::MAX, &mut behind).await?;
+    Ok((behind.events > 0).then_some(behind))
+}
+
+async fn count_waiting(
+    events: &Events,
+    mut find: Find,
+    pages: usize,
+    behind: &mut LeftBehind,
+) -> Result<(), RegisterError> {
+    let subject = Subject { event_type: find.event_type.clone(), reference: None, id: String::new() };
+    for _ in 0..pages {
+        let Found { events: found, next } = events.shared.index.find(&find).await?;
+        for known in found.into_iter().map(|shown| EventInfo::of(&subject, shown)) {
+            if matches!(known.state, State::Waiting | State::Running | State::Retry) {
+                behind.events += 1;
+                behind.next_due = behind.next_due.or(known.due);
+            }
+        }
+        if next.is_none() {
+            return Ok(());
+        }
+        if behind.events >= MOST {
+            break;
+        }
+        find.after = next;
+    }
+    behind.or_more = true;
+    Ok(())
+}
+
+#[cfg(feature = "fail-points")]
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use async_trait::async_trait;
+    use hatchery::{
+        DedupSlot,
+        bytes::Bytes,
+        internals::{
+            memory::MemoryRegister,
+            ports::Index,
+            register::index::{Cursor, Shown, TypeCounts},
+        },
+    };
+
+    use super::*;
+    use crate::events::World;
+
+    /// An index with dead letters without end, and behind them what the register holds.
+    struct DeadLetters {
+        register: Arc<MemoryRegister>,
+        pages: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Index for DeadLetters {
+        async fn find(&self, find: &Find) -> Result<Found, RegisterError> {
+            if find.due_from.is_some() {
+                return self.register.find(find).await;
+            }
+            self.pages.fetch_add(1, Ordering::SeqCst);
+            Ok(Found { events: Vec::new(), next: Some(Cursor::default()) })
+        }
+
+        async fn count(&self, types: &[EventType]) -> Result<Vec<TypeCounts>, RegisterError> {
+            self.register.count(types).await
+        }
+
+        async fn look(&self, _: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError> {
+            unreachable!("nobody looks")
+        }
+
+        async fn look_at(&self, _: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
+            unreachable!("nobody looks")
+        }
+
+        async fn kept(&self, _: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
+            unreachable!("nobody looks")
+        }
+    }
+
+    #[tokio::test]
+    async fn an_event_is_found_behind_any_number_of_dead_letters() {
+        let world = World::new();
+        world.put("import", "1234", "a", "i", false).await;
+        let index = Arc::new(DeadLetters { register: world.register.clone(), pages: AtomicUsize::new(0) });
+        let World { topology, broker, register, clock, .. } = &world;
+        let events = Events::new(topology.clone(), broker.clone(), register.clone(), index.clone(), clock.clone());
+        let behind = left_behind(&events, &"import".parse().expect("a word")).await.expect("it answers");
+        let behind = behind.expect("an event waits");
+        assert_eq!((behind.events, behind.or_more, behind.next_due), (1, true, Some(world.at(600))));
+        assert!(index.pages.load(Ordering::SeqCst) <= 100, "{:?}", index.pages);
     }
 }

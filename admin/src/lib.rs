@@ -19,19 +19,27 @@ mod apply;
 #[doc(hidden)]
 pub mod broker;
 mod change;
+#[doc(hidden)]
+pub mod dead_letters;
 mod destroy;
 mod error;
+#[cfg(all(test, feature = "fail-points"))]
+#[path = "../../tests/support/events.rs"]
+mod events;
 #[doc(hidden)]
 pub mod figures;
 mod left_types;
 #[doc(hidden)]
 pub mod management;
 #[doc(hidden)]
+pub mod names;
+#[doc(hidden)]
 pub mod observed;
 #[doc(hidden)]
 pub mod plan;
 mod register;
-mod schedules;
+#[doc(hidden)]
+pub mod schedules;
 #[doc(hidden)]
 pub mod status;
 #[doc(hidden)]
@@ -42,7 +50,7 @@ mod watch;
 pub use admin::one_broker;
 pub use {
     admin::Admin,
-    change::{Applied, Asked, Doomed, LeftTypes, Options, Planned, ScheduleChanges},
+    change::{Applied, Asked, Doomed, LeftBehind, LeftTypes, Options, Planned, ScheduleChange, ScheduleChanges},
     error::AdminError,
     register::Looked,
     status::{Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict},

@@ -4,14 +4,13 @@ use std::{io::ErrorKind, process::ExitCode};
 
 use hatchery::{
     BrokerError, ConnectError, EventsError, PublishError, ReadError, RegisterError, WorkError,
-    internals::{
-        RepairError,
-        operate::{DeadLettersError, SchedulesError},
-    },
+    internals::schedules::RepairError,
 };
 use hatchery_admin::{
     broker::declare::{DeclareCause, DeclareError},
+    dead_letters::DeadLettersError,
     management::ManagementError,
+    schedules::SchedulesError,
 };
 
 use crate::args::UsageError;

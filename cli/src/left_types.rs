@@ -1,10 +1,7 @@
 //! Tells about types that were removed from the file while Redis still knows events of them.
 
-use hatchery::{
-    EventType,
-    internals::{operate::LeftBehind, time::millis_text},
-};
-use hatchery_admin::LeftTypes;
+use hatchery::{EventType, internals::time::millis_text};
+use hatchery_admin::{LeftBehind, LeftTypes};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use anstyle::Style;
-use hatchery::internals::{compile::Binding, names, words::plain};
+use hatchery::internals::{compile::Binding, words::plain};
 use hatchery_admin::{
-    Asked,
+    Asked, names,
     plan::{Action, Address, Change, Kind, Need, Object, Plan},
 };
 use serde_json::Value;

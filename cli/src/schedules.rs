@@ -1,7 +1,6 @@
 //! The words about what an apply does with the schedules.
 
-use hatchery::internals::operate::ScheduleChange;
-use hatchery_admin::ScheduleChanges;
+use hatchery_admin::{ScheduleChange, ScheduleChanges};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -4,6 +4,7 @@
 #[doc(hidden)]
 pub mod bounded_file;
 pub(crate) mod clock;
+#[cfg(feature = "internals")]
 mod kept;
 #[cfg(any(test, feature = "internals", feature = "testing"))]
 #[doc(hidden)]

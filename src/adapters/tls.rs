@@ -14,7 +14,9 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-pub use self::words::{cause, explain};
+#[cfg(feature = "internals")]
+pub use self::words::cause;
+pub use self::words::explain;
 use super::bounded_file::{self, SMALL};
 
 /// The CA certificates that are trusted, and the client certificate for a server that asks for one.

@@ -54,6 +54,7 @@ pub struct Desired {
     pub renames: Vec<Rename>,
 }
 
+#[cfg(feature = "internals")]
 impl Desired {
     /// Returns the topology's names, the former ones first.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
@@ -74,6 +75,7 @@ pub struct Rename {
     pub key: String,
 }
 
+#[cfg(feature = "internals")]
 impl Rename {
     /// Returns the binding that routes the former name's events to the queue.
     #[must_use]
@@ -183,6 +185,7 @@ pub struct Policy {
     pub definition: BTreeMap<String, Argument>,
 }
 
+#[cfg(feature = "internals")]
 impl Policy {
     /// The priority of owned policies. Of all policies that match a queue, RabbitMQ applies only the one with the highest
     /// priority, so it must be above that of general policies, which usually have priority 0.

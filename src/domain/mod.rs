@@ -25,6 +25,7 @@ pub mod time;
 pub mod trouble;
 pub mod ttl;
 pub mod versions;
+#[cfg(feature = "internals")]
 pub mod whereabouts;
 pub mod wire;
 pub mod words;

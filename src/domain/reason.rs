@@ -1,5 +1,6 @@
 //! The header `reason`: why a message is in its queue, for people.
 
+#[cfg(feature = "internals")]
 use jiff::Timestamp;
 
 /// The longest `reason`, in bytes. Every list of the management UI shows it.
@@ -49,10 +50,22 @@ pub fn error_of(reason: &str) -> &str {
 }
 
 /// Returns the time of the failure that a failed event's reason names.
+#[cfg(feature = "internals")]
 #[must_use]
 pub fn failed_at(reason: &str) -> Option<Timestamp> {
     let (_, rest) = reason.split_once(" failed_at=")?;
     rest.split(' ').next()?.parse().ok()
+}
+
+/// Returns the part of the former reason that the new one keeps. If the event was moved before, that is the reason
+/// before the first move, so that ten moves are not listed.
+#[must_use]
+pub fn was(reason: &str) -> Option<String> {
+    if ["run now: ", "reschedule: ", "replay: "].iter().any(|moved| reason.starts_with(moved)) {
+        return reason.find(" was=\"").map(|at| reason[at..].to_owned());
+    }
+    let escaped = reason.replace('\\', "\\\\").replace('"', "\\\"");
+    Some(format!(" was=\"{escaped}\""))
 }
 
 fn say(busy: u32) -> String {

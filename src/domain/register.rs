@@ -11,6 +11,7 @@ pub mod index;
 mod owner;
 mod slot;
 pub mod state;
+#[cfg(any(test, feature = "internals", feature = "testing"))]
 pub mod transitions;
 
 use std::time::Duration;
@@ -143,6 +144,17 @@ pub enum ClaimAnswer {
     Busy,
     /// The event may have killed its worker twice. The worker claims it again when nothing else runs.
     Alone,
+}
+
+impl ClaimAnswer {
+    /// Returns the answer that lets a handler start. If the copy does not count as it names itself, the stamp is that of
+    /// the event's own `e:` slot.
+    pub(crate) fn run(call: &Claim, fence: i64, crashes: u32, as_named: bool) -> Self {
+        let has_slot = matches!(call.stamp.slot, DedupSlot::Event(_)) || call.subject.reference.is_some();
+        let alone = || CopyVersion::uncontested(&call.subject.id, call.stamp.generation);
+        let stamp = if as_named && has_slot { call.stamp.own() } else { alone() };
+        Self::Run { fence, crashes, stamp }
+    }
 }
 
 /// The call *renew*: a worker makes it while the handler runs.

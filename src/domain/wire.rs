@@ -2,7 +2,9 @@
 //!
 //! `docs/wire-format.md` describes the format for programs that publish or consume without hatchery.
 
-pub mod header;
+#[cfg(feature = "internals")]
+pub mod fields;
+mod header;
 pub mod kept;
 
 use std::sync::Arc;
@@ -129,6 +131,7 @@ pub fn decode_kept(
 }
 
 /// Returns the date of a message, if it has a valid one.
+#[cfg(feature = "internals")]
 pub fn nbf(incoming: &Incoming) -> Option<Timestamp> {
     Reader(&incoming.properties.headers).time(header::NBF).ok()?
 }

@@ -164,16 +164,16 @@ fn bury(headers: Headers) -> Properties {
 
 #[test]
 fn a_copy_of_a_message_with_all_examples_has_them_again() {
-    let value = |field: &header::Field| match field.example.parse() {
+    let value = |field: &fields::Field| match field.example.parse() {
         Ok(number) if field.format.starts_with("whole number") => Value::I64(number),
         _ => Value::text(field.example),
     };
-    let headers: Headers = header::FIELDS
+    let headers: Headers = fields::FIELDS
         .iter()
-        .filter(|field| field.place == header::Place::Header)
+        .filter(|field| field.place == fields::Place::Header)
         .map(|field| (field.name.to_owned(), value(field)))
         .collect();
-    let example = |name: &str| header::FIELDS.iter().find(|field| field.name == name).expect("a row").example;
+    let example = |name: &str| fields::FIELDS.iter().find(|field| field.name == name).expect("a row").example;
     let properties = Properties {
         headers,
         message_id: Some(example("message_id").to_owned()),

@@ -116,6 +116,7 @@ pub fn may_be_url(text: &str) -> bool {
 
 /// Tells whether a text contains a URL with a password. A user name alone is no secret: `ssh://git@github.com/x` has no
 /// password.
+#[cfg(feature = "internals")]
 #[must_use]
 pub fn is_url_with_password(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| has_password(rest))
@@ -123,6 +124,7 @@ pub fn is_url_with_password(text: &str) -> bool {
 
 /// Returns the text if an error may repeat it, and a notice instead of it if it may be a URL. The text may be that of
 /// another error.
+#[cfg(feature = "internals")]
 #[must_use]
 pub fn unless_url(text: &str) -> &str {
     if may_be_url(text) { "the text is not repeated, because it may contain a password" } else { text }

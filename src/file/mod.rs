@@ -5,7 +5,7 @@
 //! 3. `check` looks for keys that conflict with each other.
 //! 4. `assemble` builds the [`Topology`](crate::Topology).
 //!
-//! All mistakes are reported at once, each with its place ([`FileError`]). [`schema`] is printed from the same tables.
+//! All mistakes are reported at once, each with its place ([`FileError`]). `schema` is printed from the same tables.
 
 mod amount;
 mod assemble;
@@ -19,9 +19,11 @@ mod lines;
 mod load;
 mod read;
 mod schedules;
+#[cfg(feature = "internals")]
 mod schema;
 mod section;
 mod sources;
+#[cfg(feature = "internals")]
 mod starter;
 pub(crate) mod table;
 mod value;
@@ -31,8 +33,11 @@ pub use error::{FileError, Finding, Refusal};
 pub use lines::Lines;
 pub use load::{ReadError, read_file, read_text};
 pub use read::read;
-pub use schema::schema;
-pub use starter::{SCHEMA_FILE, starter};
+#[cfg(feature = "internals")]
+pub use {
+    schema::schema,
+    starter::{SCHEMA_FILE, starter},
+};
 
 #[cfg(test)]
 mod hostile_tests;

@@ -24,6 +24,7 @@ pub struct Key {
     pub about: &'static str,
     /// The key in use, as the reference shows it: YAML of the map that a person writes, which is the file, a type, a schedule or a
     /// source.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
     pub example: &'static str,
 }
 

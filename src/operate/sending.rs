@@ -13,6 +13,7 @@ use super::{
 use crate::{
     domain::{
         event::Event,
+        reason,
         register::{
             CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage, Subject, Terms,
             event_info::EventInfo,
@@ -216,7 +217,7 @@ fn turns(sending: Vec<(usize, Sending)>) -> Vec<Vec<(usize, Sending)>> {
 /// Returns the copy to publish in place of the former one.
 pub(super) fn copy_of(message: Event, known: &EventInfo, former: &CopyVersion, to: To, now: Timestamp) -> Event {
     let asked = millis_text(now);
-    let was = known.reason.as_deref().and_then(was).unwrap_or_default();
+    let was = known.reason.as_deref().and_then(reason::was).unwrap_or_default();
     let copy = Event { busy: 0, crashes: 0, ..message };
     match to {
         To::Now(_) => Event {
@@ -246,16 +247,6 @@ pub(super) fn copy_of(message: Event, known: &EventInfo, former: &CopyVersion, t
 /// Returns the stamp of a new event in this slot. Its version is set after the reserve.
 const fn anew(slot: DedupSlot) -> CopyVersion {
     CopyVersion { slot, version: 0, generation: 0 }
-}
-
-/// Returns the part of the former reason that the new one keeps. If the event was moved before, that is the reason
-/// before the first move, so that ten moves are not listed.
-pub(super) fn was(reason: &str) -> Option<String> {
-    if ["run now: ", "reschedule: ", "replay: "].iter().any(|moved| reason.starts_with(moved)) {
-        return reason.find(" was=\"").map(|at| reason[at..].to_owned());
-    }
-    let escaped = reason.replace('\\', "\\\\").replace('"', "\\\"");
-    Some(format!(" was=\"{escaped}\""))
 }
 
 impl Sending {

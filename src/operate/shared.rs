@@ -5,13 +5,20 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::error::EventsError;
 use crate::{
     domain::{
+        event::Event,
         register::Terms,
         spec::{Topology, TypeSpec},
+        wire::Message,
         words::{EventType, UnknownType},
     },
     outage::BrokerOutage,
-    ports::{Broker, BrokerError, Clock, Index, Register},
+    ports::{Broker, Clock, Index, Register},
+    publish::{
+        published::{PUBLISH_LIMIT, PublishError},
+        send,
+    },
     routes::Routes,
+    schedules::Repairer,
 };
 
 /// The waiting events of a topology: finds, cancels and moves them.
@@ -39,7 +46,9 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Events {
-    pub(super) shared: Arc<Shared>,
+    /// For `hatchery-admin`.
+    #[doc(hidden)]
+    pub shared: Arc<Shared>,
 }
 
 impl fmt::Debug for Events {
@@ -48,13 +57,14 @@ impl fmt::Debug for Events {
     }
 }
 
-pub(super) struct Shared {
-    pub(super) topology: Arc<Topology>,
+/// The servers of a topology.
+pub struct Shared {
+    pub topology: Arc<Topology>,
     pub(super) routes: Routes,
-    pub(super) broker: Arc<dyn Broker>,
-    pub(super) register: Arc<dyn Register>,
-    pub(super) index: Arc<dyn Index>,
-    pub(super) clock: Arc<dyn Clock>,
+    pub broker: Arc<dyn Broker>,
+    pub register: Arc<dyn Register>,
+    pub index: Arc<dyn Index>,
+    pub clock: Arc<dyn Clock>,
     pub(super) outage: BrokerOutage,
 }
 
@@ -84,13 +94,33 @@ impl Events {
     }
 }
 
-impl Events {
-    /// Returns the number of messages that are ready in a queue. Not part of the stable interface.
+/// What `hatchery-admin` uses beside the fields.
+impl Shared {
+    /// Publishes until the broker confirms. `message` builds the message anew for each try.
     ///
     /// # Errors
-    /// When the broker is away, or has no such queue.
-    pub async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
-        self.shared.broker.ready(queue).await
+    /// When the broker does not confirm within the limit of publishers.
+    pub async fn confirmed(&self, message: impl Fn() -> Message) -> Result<(), PublishError> {
+        send::send(&*self.broker, &self.outage, PUBLISH_LIMIT, || Some(message())).await
+    }
+
+    /// Returns the message that sends a copy to the scheduler now.
+    #[must_use]
+    pub fn to_scheduler(&self, copy: &Event) -> Message {
+        self.routes.to_scheduler(copy, copy.early_by(self.clock.shared()))
+    }
+
+    /// Returns what publishes the events of schedules.
+    #[must_use]
+    pub fn repairer(&self) -> Repairer<'_> {
+        let Self { topology, routes, broker, register, clock, outage, .. } = self;
+        Repairer { topology, routes, broker: &**broker, register: &**register, clock: &**clock, outage }
+    }
+
+    /// Returns what the register has to know of the events of a type.
+    #[must_use]
+    pub fn terms(&self, event_type: &EventType) -> Option<Terms> {
+        self.topology.types.get(event_type).map(|spec| spec.terms(&self.topology.redis))
     }
 }
 
@@ -103,10 +133,6 @@ impl Shared {
             Some((event_type, _)) => Err(EventsError::Unregistered { event_type: event_type.to_string() }),
             None => Err(UnknownType::among(name, types.keys()).into()),
         }
-    }
-
-    pub(super) fn terms(&self, event_type: &EventType) -> Option<Terms> {
-        self.topology.types.get(event_type).map(|spec| spec.terms(&self.topology.redis))
     }
 
     /// Returns the longest time that an event may wait in the ladder or a hatchery.

@@ -1,10 +1,10 @@
 //! What people do to events that wait, with a register and a broker in memory.
 
+#[path = "../../tests/support/events.rs"]
+mod events;
+
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -12,199 +12,27 @@ use async_trait::async_trait;
 use futures_util::{FutureExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use rstest::rstest;
-use uuid::Uuid;
 
+use self::events::{World, second};
 use super::{EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept};
 use crate::{
-    adapters::memory::{MemoryBroker, MemoryRegister, script::Script},
+    adapters::memory::MemoryRegister,
     domain::{
-        compile::compile,
         event::Event,
         register::{
-            Cancelled, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage,
-            Subject, event_info::EventInfo, event_state::State, filter::Filter,
+            Cancelled, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Note, Settle, Stage, Subject,
+            event_info::EventInfo, event_state::State, filter::Filter,
         },
-        spec::Topology,
-        wire::{self, Incoming, Message, Properties, kept},
     },
-    ports::{Broker as _, BrokerError, Clock, Register},
+    ports::Register,
     publish::published::PublishError,
 };
 
 mod cancelled;
-mod dead_letters;
 mod first;
-mod left_behind;
 mod moving;
 
-const FILE: &str = "
-version: 1
-name: t
-hatcheries: [1h]
-ladder: { resolution: 250ms, horizon: 1d }
-types:
-  import: { coalesce: latest }
-  newest: { coalesce: { delayed: latest } }
-  first: { coalesce: first }
-  mail: {}
-  plain: { register: off }
-";
-
-/// Seconds since 1970. Tests begin at 1,000,000.
-struct Now(AtomicI64);
-
-impl Clock for Now {
-    fn now(&self) -> Timestamp {
-        second(self.0.load(Ordering::SeqCst))
-    }
-}
-
-fn second(second: i64) -> Timestamp {
-    Timestamp::from_second(second).expect("a time")
-}
-
-struct World {
-    topology: Arc<Topology>,
-    clock: Arc<Now>,
-    register: Arc<MemoryRegister>,
-    broker: Arc<MemoryBroker>,
-    script: Arc<Script>,
-    events: Events,
-}
-
 impl World {
-    fn new() -> Self {
-        let topology = Arc::new(crate::file::read(FILE, "topology.yaml").expect("a valid file"));
-        let clock = Arc::new(Now(AtomicI64::new(1_000_000)));
-        let script = Arc::new(Script::default());
-        let register = MemoryRegister::scripted(clock.clone(), Duration::from_hours(24), script.clone());
-        let desired = compile(&topology).expect("a safe topology");
-        let broker = Arc::new(MemoryBroker::scripted(&desired, clock.clone(), script.clone()));
-        let register = Arc::new(register);
-        let events = Events::new(topology.clone(), broker.clone(), register.clone(), register.clone(), clock.clone());
-        Self { topology, clock, register, broker, script, events }
-    }
-
-    /// Does this at each publish.
-    fn on_publish(&self, then: impl FnMut(&Message) -> Result<(), BrokerError> + Send + 'static) {
-        *self.script.on_publish.lock().expect("no panic") = Some(Box::new(then));
-    }
-
-    /// The broker refuses the next publish.
-    fn refuse_one(&self) {
-        let mut refuses = true;
-        self.on_publish(move |_| {
-            if std::mem::take(&mut refuses) {
-                return Err(BrokerError::Missing { object: "t.scheduler".into() });
-            }
-            Ok(())
-        });
-    }
-
-    fn at(&self, seconds: i64) -> Timestamp {
-        self.clock.now() + Duration::from_secs(seconds.unsigned_abs())
-    }
-
-    /// Publishes an event into a slot as a publisher does it, and keeps its message if it is told to.
-    async fn put(&self, event_type: &str, reference: &str, id: &str, slot: &str, keep: bool) -> Event {
-        let due = match slot.parse().expect("a slot") {
-            DedupSlot::DatedAt(ms) | DedupSlot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).expect("a time"),
-            _ => self.at(600),
-        };
-        self.put_at(due, event_type, reference, id, slot, keep).await
-    }
-
-    /// Publishes an event for this date.
-    async fn put_at(
-        &self,
-        due: Timestamp,
-        event_type: &str,
-        reference: &str,
-        id: &str,
-        slot: &str,
-        keep: bool,
-    ) -> Event {
-        let slot: DedupSlot = slot.parse().expect("a slot");
-        let event_type: crate::domain::words::EventType = event_type.parse().expect("a word");
-        let reference = Some(reference).filter(|r| !r.is_empty()).map(|r| r.parse().expect("a reference"));
-        let subject = Subject { event_type: event_type.clone(), reference: reference.clone(), id: id.into() };
-        let terms = self.topology.types[&event_type].terms(&self.topology.redis);
-        let mut stamp = CopyVersion::uncontested(id, 0);
-        if !matches!(slot, DedupSlot::Event(_)) {
-            let ask = Reserve { subject: subject.clone(), slot: slot.clone(), due, asked_by: None, terms };
-            let Reserved::Version(version) = self.register.reserve(&[ask]).await.expect("it answers")[0] else {
-                unreachable!("nobody asks")
-            };
-            stamp = CopyVersion { slot: slot.clone(), version, generation: 0 };
-        }
-        let message = Incoming {
-            routing_key: event_type.to_string(),
-            properties: Properties { message_id: Some(id.into()), ..Properties::default() },
-            body: format!("payload of {id}").into(),
-        };
-        let event = wire::decode(&event_type, message, self.clock.now(), String::new).expect("an event");
-        let event = Event { reference, nbf: Some(due), stamp: stamp.clone(), ..event };
-        let kept = kept::of(&event, keep.then_some(4_096));
-        let record = Record { subject, slot, version: stamp.version, due, reason: None, kept, terms };
-        self.register.record(&[record]).await.expect("it answers");
-        event
-    }
-
-    fn ask(&self, event: &Event) -> Claim {
-        Claim {
-            subject: event.subject(),
-            stamp: event.stamp.clone(),
-            token: Uuid::now_v7(),
-            due: event.due(),
-            alone: false,
-            terms: self.topology.types[&event.event_type].terms(&self.topology.redis),
-        }
-    }
-
-    async fn claim(&self, event: &Event) -> ClaimAnswer {
-        self.register.claim(&[self.ask(event)]).await.expect("it answers").remove(0)
-    }
-
-    /// Runs an event that fails, up to this stage.
-    async fn fail(&self, event: &Event, stage: Stage, attempts: u32) -> Event {
-        self.fail_as(event, Note { stage, attempts, reason: Some(format!("attempt={attempts}")) }).await
-    }
-
-    async fn fail_as(&self, event: &Event, note: Note) -> Event {
-        let attempts = note.attempts;
-        self.run(event, End::Copied { due: self.at(60), note }).await;
-        Event { stamp: event.stamp.next(), attempts, nbf: None, ..event.clone() }
-    }
-
-    /// Runs an event, which ends so.
-    async fn run(&self, event: &Event, end: End) {
-        let ClaimAnswer::Run { fence, stamp, .. } = self.claim(event).await else { unreachable!("it is wanted") };
-        let settle = Settle {
-            subject: event.subject(),
-            stamp,
-            fence,
-            token: Uuid::nil(),
-            due: event.due(),
-            end,
-            terms: self.topology.types[&event.event_type].terms(&self.topology.redis),
-        };
-        self.register.settle(&[settle]).await.expect("it answers");
-        self.register.with_shard(|shard| shard.leases.clear());
-    }
-
-    /// What was published, each with its exchange and routing key.
-    fn sent(&self) -> Vec<(String, Event)> {
-        let published = self.script.published.lock().expect("no panic").clone();
-        let read = |message: Message| {
-            let Message { exchange, routing_key, properties, body } = message;
-            let event_type = routing_key.split('.').next().expect("a type").parse().expect("a word");
-            let incoming = Incoming { routing_key: routing_key.clone(), properties, body };
-            let event = wire::decode(&event_type, incoming, self.clock.now(), String::new).expect("an event");
-            (format!("{exchange} {routing_key}"), event)
-        };
-        published.into_iter().map(read).collect()
-    }
-
     async fn found(&self, filter: &Filter) -> Vec<EventInfo> {
         self.events.search(filter).try_collect().await.expect("it answers")
     }

@@ -4,8 +4,8 @@
 mod repair;
 mod states;
 
-pub use self::repair::RepairError;
-pub(crate) use self::{
-    repair::Repairer,
-    states::{change, record, time},
+pub(crate) use self::states::record;
+pub use self::{
+    repair::{RepairError, Repairer},
+    states::{change, time},
 };

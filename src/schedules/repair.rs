@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Repairs the chains of schedules.
-pub(crate) struct Repairer<'a> {
+pub struct Repairer<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) routes: &'a Routes,
     pub(crate) broker: &'a dyn Broker,
@@ -49,7 +49,10 @@ impl Repairer<'_> {
     ///
     /// A crash at any point leaves an event that the next repair publishes again. It has the same id, so the register runs one of the
     /// two.
-    pub(crate) async fn repair(
+    ///
+    /// # Errors
+    /// When Redis or the broker does not answer.
+    pub async fn repair(
         &self,
         definition: &Definition,
         mut prepare: impl FnMut(Option<State>) -> Option<State> + Send,
@@ -77,7 +80,10 @@ impl Repairer<'_> {
     }
 
     /// Publishes an event, and tells the register's index of it.
-    pub(crate) async fn send(&self, event: &Event) -> Result<(), RepairError> {
+    ///
+    /// # Errors
+    /// When the broker or Redis does not answer.
+    pub async fn send(&self, event: &Event) -> Result<(), RepairError> {
         let message = || Some(self.routes.to_scheduler(event, event.early_by(self.clock.shared())));
         send::send(self.broker, self.outage, PUBLISH_LIMIT, message).await?;
         states::record(self.register, self.topology, event).await?;

@@ -10,7 +10,10 @@ use crate::{
 /// Changes the state of a schedule. `change` is called again with the new state if somebody else has changed the state meanwhile. Returns
 /// the state after the change; `None` from `change` leaves the state as it is. `last` is the state as this caller has just
 /// left or found it, which saves reading it.
-pub(crate) async fn change(
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn change(
     states: &(impl ScheduleStates + ?Sized),
     schedule: &str,
     last: Option<&State>,
@@ -43,6 +46,7 @@ pub(crate) async fn record(
 }
 
 /// Returns a time in ms since 1970.
-pub(crate) fn time(ms: i64) -> Timestamp {
+#[must_use]
+pub fn time(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)
 }

@@ -3,16 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use hatchery::internals::{
-    compile::{Binding, Rename, Target},
-    names,
-};
+use hatchery::internals::compile::{Binding, Rename, Target};
 
 use super::{
     Action, Address, Change, Kind, Need, Object,
     view::{View, any, plain},
 };
-use crate::observed::LiveQueue;
+use crate::{names, observed::LiveQueue};
 
 /// Returns the changes of the bindings. `objects` are the changes of the exchanges and queues, found before.
 pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {

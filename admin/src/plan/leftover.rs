@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use hatchery::internals::names;
-
 use super::{Action, Address, Change, Kind, Need, held::Held, view::View};
-use crate::observed::Arguments;
+use crate::{names, observed::Arguments};
 
 /// Returns the leftover and ignored objects, without those that a migration has made and will remove.
 pub(super) fn changes(view: &View<'_>) -> Vec<Change> {

@@ -12,9 +12,8 @@
 //!
 //! While a binding is switched, a message may go to both queues: it is one event with one id, delivered twice.
 
-use hatchery::internals::{
-    compile::{self, Argument, BALANCED, Binding, Exchange, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Queue, Rename, Target},
-    names,
+use hatchery::internals::compile::{
+    self, Argument, BALANCED, Binding, Exchange, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Queue, Rename, Target,
 };
 
 use super::{
@@ -23,7 +22,7 @@ use super::{
     shadow::Shadows,
     view::{State, View, any, plain},
 };
-use crate::observed::LiveQueue;
+use crate::{names, observed::LiveQueue};
 
 /// The stand-in is a quorum queue whatever the file says, because it may hold events for a long time.
 const STAND_IN_TYPE: &str = "quorum";

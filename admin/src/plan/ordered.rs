@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hatchery::internals::{names, words::EventType};
+use hatchery::EventType;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -10,6 +10,7 @@ use super::{
     change::{Action, Address, Change, Kind, Object},
     step::Step,
 };
+use crate::names;
 
 /// The ordered changes: a dead-letter target comes before the objects that lead to it.
 #[derive(Clone, Debug, PartialEq)]

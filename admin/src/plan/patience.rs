@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
-use hatchery::internals::{compile::Queue, names, ttl::Ttl};
+use hatchery::internals::{compile::Queue, ttl::Ttl};
 use serde_json::Value;
 
 use super::{Action, Address, Change, Kind, shadow::Shadow, view::View};
+use crate::names;
 
 /// Returns the warning about a queue, if there is one.
 pub(super) fn change(view: &View<'_>, queue: &Queue, shadows: &[Shadow<'_>]) -> Option<Change> {

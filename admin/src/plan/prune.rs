@@ -1,14 +1,17 @@
 //! Plans the removal of leftovers: unbind, drain, delete once provably empty. An object is removed before the objects
 //! that it leads to.
 
-use hatchery::internals::{compile::Binding, names};
+use hatchery::internals::compile::Binding;
 use serde_json::Value;
 
 use super::{
     Action, Address, Change, Kind, Object, Step,
     view::{View, plain},
 };
-use crate::observed::{LiveExchange, LiveQueue};
+use crate::{
+    names,
+    observed::{LiveExchange, LiveQueue},
+};
 
 /// Returns the next steps for the leftovers among `changes`.
 pub(super) fn steps(view: &View<'_>, changes: &[Change]) -> Vec<Step> {

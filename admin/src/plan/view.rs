@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hatchery::internals::{
-    compile::{Binding, Desired, Exchange, OWNER, Queue, Target},
-    names,
-};
+use hatchery::internals::compile::{Binding, Desired, Exchange, OWNER, Queue, Target};
 use serde_json::Value;
 
 use super::{Address, Difference, Kind, Need, compare};
-use crate::observed::{Arguments, LiveBinding, LiveExchange, LiveQueue, Observed};
+use crate::{
+    names,
+    observed::{Arguments, LiveBinding, LiveExchange, LiveQueue, Observed},
+};
 
 pub(super) struct View<'a> {
     pub(super) desired: &'a Desired,

@@ -6,7 +6,6 @@ use hatchery::{
     Topology,
     internals::{
         compile::Desired,
-        names::{self, Names},
         redis::ReportedClock,
         schedule::{definition::Definition, state::State as ScheduleState},
     },
@@ -22,6 +21,7 @@ use super::{
 };
 use crate::{
     figures::{Figures, Sample},
+    names::{self, Names},
     plan::{Action, Change, WrongObject, plan, shadowing, wrong_objects},
     text::relative,
 };

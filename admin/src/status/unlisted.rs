@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hatchery::{
-    Events, Topology,
+    EventType, Events, Topology,
     internals::{compile::compile, names::Names, rabbitmq::connection::AmqpUrl, safety::Unsafe},
 };
 use jiff::Timestamp;
@@ -30,7 +30,9 @@ pub async fn not_listed(
     let asked = async {
         let looked = look(broker, name, &[], &queues(topology, only)?).await?;
         let queues = looked.queues.into_iter().map(|(name, counts)| (name, counts.into())).collect();
-        let counts = events.counts().await?;
+        let registered = topology.types.iter().filter(|(_, spec)| spec.register);
+        let types: Vec<EventType> = registered.map(|(name, _)| name.clone()).collect();
+        let counts = types.iter().cloned().zip(events.shared.index.count(&types).await?).collect();
         let register = Register { counts, has_owner: true, evicts: None, refusal: None };
         let at = Timestamp::now();
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Observation {

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Cure, Finding, Letters, Queue};
 use crate::{
+    names,
     plan::{Shadowing, WrongObject},
     text::{quoted, relative},
 };
@@ -291,7 +292,7 @@ fn names(queues: &[Queue]) -> String {
 
 /// Returns the type of a dead-letter queue.
 fn type_of(queue: &str) -> &str {
-    hatchery::internals::names::type_of(queue).unwrap_or(queue)
+    names::type_of(queue).unwrap_or(queue)
 }
 
 fn count(n: u64, what: &str) -> String {

@@ -6,7 +6,7 @@ use hatchery::{
     Run,
     internals::wire::{
         self, Headers, Incoming, Properties, Value,
-        header::{FIELDS, Field, Place},
+        fields::{FIELDS, Field, Place},
     },
 };
 

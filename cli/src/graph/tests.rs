@@ -3,11 +3,8 @@
 
 use std::fmt::Write as _;
 
-use hatchery::internals::{
-    compile::compile,
-    names::{self, Names},
-    spec::Topology,
-};
+use hatchery::internals::{compile::compile, spec::Topology};
+use hatchery_admin::names::{self, Names};
 use proptest::prelude::*;
 use rstest::rstest;
 

@@ -1,11 +1,9 @@
 //! Tests that compare printed plans with golden files: `tests/plan/*.txt`, and three of them also as JSON.
 //! `UPDATE_GOLDEN=1` writes them anew.
 
-use hatchery::internals::{
-    compile::{Desired, OWNER, compile},
-    operate::ScheduleChange,
-};
+use hatchery::internals::compile::{Desired, OWNER, compile};
 use hatchery_admin::{
+    ScheduleChange,
     observed::{LiveExchange, LivePolicy, LiveQueue},
     plan::plan,
 };

@@ -1,21 +1,20 @@
 //! A broker in memory that follows RabbitMQ's rules, for tests.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fail-points"))]
 use std::sync::Mutex;
-#[cfg(test)]
+#[cfg(any(test, feature = "fail-points"))]
 use std::sync::atomic::Ordering;
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fail-points"))]
 use super::script::Script;
-#[cfg(test)]
+#[cfg(any(test, feature = "fail-points"))]
 use super::shared::State;
 use super::{
     consumer::Consumer,
-    look::QueueLook,
     queues,
     shared::{Content, Shared, missing_exchange, missing_queue, timestamp},
 };
@@ -24,7 +23,7 @@ use crate::{
         compile::Desired,
         wire::{Incoming, Message},
     },
-    ports::{Broker, BrokerError, BrokerIdentity, Clock, Confirming, Deliveries, Delivery, Look, Order},
+    ports::{Broker, BrokerError, BrokerIdentity, Clock, Confirming, Deliveries, Delivery, Order},
 };
 
 /// Runs a compiled topology without a server, by RabbitMQ's rules for routing, TTLs, dead letters and returned
@@ -53,15 +52,15 @@ impl MemoryBroker {
     }
 
     /// Returns a broker with the faults and the diary of `script`.
-    #[cfg(test)]
-    pub(crate) fn scripted(desired: &Desired, clock: Arc<dyn Clock>, script: Arc<Script>) -> Self {
+    #[cfg(any(test, feature = "fail-points"))]
+    pub fn scripted(desired: &Desired, clock: Arc<dyn Clock>, script: Arc<Script>) -> Self {
         let state = Mutex::new(State { script: script.clone(), ..State::new(desired) });
         Self { shared: Arc::new(Shared { state, script, ..Shared::new(desired, clock) }) }
     }
 
     /// Puts a message into a queue without routing it. Its `x-delivery-count` counts as its number of returns.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn put(&self, queue: &str, message: Incoming) {
+    pub fn put(&self, queue: &str, message: Incoming) {
         let Incoming { routing_key, properties, body } = message;
         let returns = i64::from(crate::domain::wire::returns(&properties));
         let message = queues::Message::new(&routing_key, Content { properties, body });
@@ -92,17 +91,17 @@ impl fmt::Debug for MemoryBroker {
 #[async_trait]
 impl Broker for MemoryBroker {
     async fn send(&self, message: Message) -> Result<Confirming, BrokerError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.shared.script.publish(&message).await?;
         let Message { exchange, routing_key, mut properties, body } = message;
         // RabbitMQ 4 ignores this header in messages that clients publish.
         properties.headers.remove("x-death");
         let message = queues::Message::new(&routing_key, Content { properties, body });
         let taken = self.shared.publish(&exchange, &message);
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         let shared = Arc::clone(&self.shared);
         Ok(Box::pin(async move {
-            #[cfg(test)]
+            #[cfg(any(test, feature = "fail-points"))]
             shared.script.confirm().await;
             taken
         }))
@@ -116,14 +115,14 @@ impl Broker for MemoryBroker {
         _unavailable: Option<&str>,
         _hold: Option<Duration>,
     ) -> Result<Box<dyn Deliveries>, BrokerError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.shared.script.consume()?;
         let mut state = self.shared.state();
         state.require(queue)?;
         let number = state.number();
         state.consumers.insert(number, queue.to_owned());
         let (shared, queue) = (Arc::clone(&self.shared), queue.to_owned());
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         let left = shared.script.careful.load(Ordering::SeqCst).then_some(prefetch);
         Ok(Box::new(Consumer {
             shared,
@@ -131,7 +130,7 @@ impl Broker for MemoryBroker {
             queue,
             prefetch,
             order,
-            #[cfg(test)]
+            #[cfg(any(test, feature = "fail-points"))]
             left,
         }))
     }
@@ -142,8 +141,9 @@ impl Broker for MemoryBroker {
         Ok(self.shared.deliver(&mut state, None, queue))
     }
 
-    async fn look(&self, queue: &str) -> Result<Box<dyn Look>, BrokerError> {
-        Ok(Box::new(QueueLook::open(&self.shared, queue)?))
+    #[cfg(feature = "internals")]
+    async fn look(&self, queue: &str) -> Result<Box<dyn crate::ports::Look>, BrokerError> {
+        Ok(Box::new(super::look::QueueLook::open(&self.shared, queue)?))
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {

@@ -18,7 +18,7 @@ pub(super) struct Consumer {
     pub(super) prefetch: u16,
     pub(super) order: Order,
     /// The number of deliveries that are left until the consumer ends, if a test limits them.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fail-points"))]
     pub(super) left: Option<u16>,
 }
 
@@ -50,7 +50,7 @@ impl Consumer {
 #[async_trait]
 impl Deliveries for Consumer {
     async fn next(&mut self) -> Option<Delivery> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(1)?;
         }
@@ -80,13 +80,13 @@ impl Deliveries for Consumer {
         self.cancel_now();
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fail-points"))]
     fn outlived(&self) -> bool {
         self.left.is_some()
     }
 
     async fn close(self: Box<Self>) {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.shared.script.note_of_broker("close");
         let mut state = self.shared.state();
         let of_this = |delivery: &Unacknowledged| delivery.consumer == Some(self.number);

@@ -2,11 +2,12 @@
 
 mod broker;
 mod consumer;
+#[cfg(feature = "internals")]
 mod look;
 pub mod queues;
 mod register;
-#[cfg(test)]
-pub(crate) mod script;
+#[cfg(any(test, feature = "fail-points"))]
+pub mod script;
 mod shared;
 
 pub use broker::{MemoryBroker, Waiting};

@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fail-points"))]
 use super::script::Script;
 use crate::{
     domain::{
@@ -31,7 +31,7 @@ pub struct MemoryRegister {
     clock: Arc<dyn Clock>,
     backlog_retention: Duration,
     held: Mutex<Held>,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fail-points"))]
     script: Arc<Script>,
 }
 
@@ -64,14 +64,14 @@ impl MemoryRegister {
             clock,
             backlog_retention,
             held: Mutex::default(),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "fail-points"))]
             script: Arc::default(),
         }
     }
 
     /// Returns an empty register with the faults and the diary of `script`.
-    #[cfg(test)]
-    pub(crate) fn scripted(clock: Arc<dyn Clock>, backlog_retention: Duration, script: Arc<Script>) -> Self {
+    #[cfg(any(test, feature = "fail-points"))]
+    pub fn scripted(clock: Arc<dyn Clock>, backlog_retention: Duration, script: Arc<Script>) -> Self {
         Self { script, ..Self::new(clock, backlog_retention) }
     }
 
@@ -119,7 +119,7 @@ impl ScheduleStates for MemoryRegister {
     }
 
     async fn schedule(&self, name: &str) -> Result<Option<String>, RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.script.answer(format!("schedule {name}"))?;
         Ok(self.lock().schedules.get(name).cloned())
     }
@@ -130,7 +130,7 @@ impl ScheduleStates for MemoryRegister {
         before: Option<&str>,
         after: Option<&str>,
     ) -> Result<bool, RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.script.answer(format!("replace schedule {name}"))?;
         let schedules = &mut self.lock().schedules;
         let is_before = schedules.get(name).map(String::as_str) == before;
@@ -155,7 +155,7 @@ impl ScheduleStates for MemoryRegister {
 #[async_trait]
 impl Register for MemoryRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.script.answer("ping")?;
         Ok(())
     }
@@ -165,14 +165,14 @@ impl Register for MemoryRegister {
     }
 
     async fn slot(&self, subject: &Subject, slot: &DedupSlot) -> Result<Option<SlotState>, RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.script.answer("slot")?;
         let shown = self.look_at(&[(subject.clone(), slot.clone())]).await?.pop().flatten();
         Ok(shown.map(|shown| shown.state))
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         {
             self.script.reserve(batch)?;
             if self.script.stale {
@@ -187,7 +187,7 @@ impl Register for MemoryRegister {
     }
 
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.script.answer(format!("record {}", batch[0].version))?;
         let record = |Held { shard, index, .. }: &mut Held, now, call: &Record| {
             shard.record(now, call);
@@ -198,13 +198,13 @@ impl Register for MemoryRegister {
     }
 
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<ClaimAnswer>, RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         let mut scripted = self.script.claim(batch)?.into_iter();
         Ok(self.answer(
             batch,
             |call| (&call.subject, Some(&call.stamp.slot)),
             |held, now, call| {
-                #[cfg(test)]
+                #[cfg(any(test, feature = "fail-points"))]
                 if let Some(answer) = scripted.next().flatten() {
                     return answer;
                 }
@@ -214,7 +214,7 @@ impl Register for MemoryRegister {
     }
 
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         {
             self.script.renew(batch)?;
             if self.script.lost {
@@ -229,7 +229,7 @@ impl Register for MemoryRegister {
     }
 
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.script.release(batch)?;
         self.answer(
             batch,
@@ -240,7 +240,7 @@ impl Register for MemoryRegister {
     }
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.script.settle(batch)?;
         let settle = |Held { shard, index, .. }: &mut Held, now, call: &Settle| {
             shard.settle(now, call);
@@ -251,7 +251,7 @@ impl Register for MemoryRegister {
     }
 
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.script.answer("later")?;
         let later = |Held { shard, index, .. }: &mut Held, now, call: &Later| {
             let answer = shard.later(now, call);
@@ -262,7 +262,7 @@ impl Register for MemoryRegister {
     }
 
     async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.script.cancel(self, batch)?;
         let cancel = |Held { shard, index, .. }: &mut Held, now, call: &Cancel| {
             let mut answer = shard.cancel(now, call);

@@ -23,24 +23,27 @@ use crate::{
 
 /// The calls to the broker and the register, in order.
 #[derive(Clone, Default)]
-pub(crate) struct Diary(Arc<Mutex<Vec<String>>>);
+pub struct Diary(Arc<Mutex<Vec<String>>>);
 
 impl Diary {
     pub(crate) fn note(&self, entry: impl Into<String>) {
         lock(&self.0).push(entry.into());
     }
 
-    pub(crate) fn entries(&self) -> Vec<String> {
+    /// Returns the calls.
+    #[must_use]
+    pub fn entries(&self) -> Vec<String> {
         lock(&self.0).clone()
     }
 
+    #[cfg(test)]
     pub(crate) fn clear(&self) {
         lock(&self.0).clear();
     }
 }
 
 /// Called for each publish before the message is routed. An error becomes the broker's answer.
-pub(crate) type OnPublish = Box<dyn FnMut(&Message) -> Result<(), BrokerError> + Send>;
+pub type OnPublish = Box<dyn FnMut(&Message) -> Result<(), BrokerError> + Send>;
 
 /// Called for each cancel before the register executes it.
 pub(crate) type OnCancel = Box<dyn FnMut(&dyn Register, &[Cancel]) + Send>;
@@ -48,14 +51,16 @@ pub(crate) type OnCancel = Box<dyn FnMut(&dyn Register, &[Cancel]) + Send>;
 /// The faults of a broker and a register, and the diary of their calls. By default there are no faults.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fault by itself")]
-pub(crate) struct Script {
-    pub(crate) diary: Diary,
+pub struct Script {
+    /// The calls to the broker and the register.
+    pub diary: Diary,
 
     /// The messages that the broker has taken, in order.
-    pub(crate) published: Mutex<Vec<Message>>,
+    pub published: Mutex<Vec<Message>>,
     /// Whether the broker's calls are left out of the diary.
     pub(crate) is_broker_silent: bool,
-    pub(crate) on_publish: Mutex<Option<OnPublish>>,
+    /// Called for each publish.
+    pub on_publish: Mutex<Option<OnPublish>>,
     /// The broker loses this many of the next publishes: they fail without a confirm.
     pub(crate) lose: AtomicUsize,
     /// Whether the broker blocks publishers.
@@ -126,7 +131,7 @@ fn is_one_of(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-/// The calls of the broker.
+#[cfg(test)]
 impl Script {
     /// Returns the message that was published last.
     pub(crate) fn published(&self) -> Message {
@@ -136,7 +141,10 @@ impl Script {
     pub(crate) fn came_back(&self) -> usize {
         self.came_back.load(Ordering::SeqCst)
     }
+}
 
+/// The calls of the broker.
+impl Script {
     /// Counts a delivery that is given back. Returns whether the broker drops it.
     pub(super) fn forgets_return(&self) -> bool {
         self.came_back.fetch_add(1, Ordering::SeqCst);

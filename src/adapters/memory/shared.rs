@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::queues::{self, Queues};
-#[cfg(test)]
+#[cfg(any(test, feature = "fail-points"))]
 use super::script::Script;
 use crate::{
     domain::{
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// Wakes the consumers when a message may be ready, or when a consumer may have room for another delivery.
     pub(super) changed: Notify,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fail-points"))]
     pub(super) script: Arc<Script>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct State {
     pub(super) looked_at: BTreeSet<String>,
     /// The highest number that a consumer or a delivery has.
     pub(super) next: u64,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fail-points"))]
     pub(super) script: Arc<Script>,
 }
 
@@ -62,7 +62,7 @@ impl Shared {
             clock,
             state: Mutex::new(State::new(desired)),
             changed: Notify::new(),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "fail-points"))]
             script: Arc::default(),
         }
     }
@@ -135,7 +135,7 @@ impl State {
             consumers: BTreeMap::new(),
             looked_at: BTreeSet::new(),
             next: 0,
-            #[cfg(test)]
+            #[cfg(any(test, feature = "fail-points"))]
             script: Arc::default(),
         }
     }
@@ -146,7 +146,7 @@ impl State {
     }
 
     pub(super) fn give_back(&mut self, Unacknowledged { queue, message, .. }: Unacknowledged) {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         if self.script.forgets_return() {
             return;
         }
@@ -209,21 +209,21 @@ struct Tag {
 
 impl Receipt for Tag {
     fn acknowledge(self: Box<Self>) -> Written {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.shared.script.note_of_broker("acknowledge");
         self.shared.settle(self.number, |_, _| {});
         Written::default()
     }
 
     fn requeue(self: Box<Self>) -> Written {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.shared.script.note_of_broker("give back");
         self.shared.give_back(self.number);
         Written::default()
     }
 
     fn reject(self: Box<Self>) -> Written {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fail-points"))]
         self.shared.script.note_of_broker("reject");
         self.shared.settle(self.number, |state, Unacknowledged { queue, message, .. }| {
             state.queues.reject(&queue, message);

@@ -9,6 +9,7 @@ pub mod connection;
 mod consumer;
 mod errors;
 mod greeting;
+#[cfg(feature = "internals")]
 mod look;
 mod meters;
 mod objects;
@@ -31,7 +32,6 @@ use self::{
     closing::CLOSE_LIMIT,
     connection::{AmqpUrl, Link, deliveries},
     consumer::How,
-    look::QueueLook,
     meters::Reconnects,
     publisher::ConfirmChannel,
     receipts::{Answers, Burst},
@@ -40,7 +40,7 @@ use self::{
 };
 use crate::{
     domain::wire::Message,
-    ports::{Broker, BrokerError, BrokerIdentity, Confirming, Deliveries, Delivery, Look, Order},
+    ports::{Broker, BrokerError, BrokerIdentity, Confirming, Deliveries, Delivery, Order},
 };
 
 /// A RabbitMQ broker with four connections: one publishes, one consumes, one takes single messages with
@@ -202,9 +202,10 @@ impl Broker for RabbitMq {
         self.burst.is_over().await;
     }
 
-    async fn look(&self, queue: &str) -> Result<Box<dyn Look>, BrokerError> {
+    #[cfg(feature = "internals")]
+    async fn look(&self, queue: &str) -> Result<Box<dyn crate::ports::Look>, BrokerError> {
         let (link, channel) = self.channel_of(&self.looking, &format!("{} (looking)", self.name)).await?;
-        Ok(Box::new(QueueLook::open(link, channel, queue).await?))
+        Ok(Box::new(look::QueueLook::open(link, channel, queue).await?))
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {

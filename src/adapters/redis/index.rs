@@ -20,8 +20,7 @@ use crate::{
         register::{
             DedupSlot, Subject,
             index::{Cursor, Find, Found, Place, Shown, TypeCounts},
-            state::{END_OF_TIME, Home},
-            transitions::due_millis,
+            state::{END_OF_TIME, Home, due_millis},
         },
         words::EventType,
     },

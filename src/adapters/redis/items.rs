@@ -9,7 +9,7 @@ use super::{argument::Argument, keys::Keys, packed, scripts};
 use crate::domain::register::{
     Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, End, Later, Note, Postponed, Record, Release, Renew, Renewed,
     Reserve, Reserved, Settle, Stage, Subject,
-    transitions::{due_millis, millis},
+    state::{due_millis, millis},
 };
 
 /// One item of a batch, as a script takes and answers it.

@@ -44,7 +44,8 @@ use crate::{
     domain::{
         register::{
             Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Owner, Postponed, Record, Release, Renew, Renewed,
-            Reserve, Reserved, Settle, Subject, state::SlotState, transitions::millis,
+            Reserve, Reserved, Settle, Subject,
+            state::{SlotState, millis},
         },
         spec::RedisSpec,
         words::{EventType, Word},

@@ -12,8 +12,7 @@ use crate::domain::{
     register::{
         DedupSlot, Note, Stage, Subject,
         index::Entry,
-        state::{Later, Mark, SlotState},
-        transitions::due_millis,
+        state::{Later, Mark, SlotState, due_millis},
     },
     words::EventType,
 };

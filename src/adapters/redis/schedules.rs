@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 
 use super::{RedisRegister, ReportedClock, scripts};
 use crate::{
-    domain::register::transitions::millis,
+    domain::register::state::millis,
     ports::{RegisterError, ScheduleStates},
 };
 

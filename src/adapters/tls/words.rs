@@ -26,6 +26,7 @@ pub fn explain(error: &(dyn Error + 'static)) -> Option<String> {
 
 /// Returns the innermost cause of an error: `connection refused` says more than `error sending request`. A TLS error is
 /// explained.
+#[cfg(feature = "internals")]
 pub fn cause(error: &(dyn Error + 'static)) -> String {
     explain(error).unwrap_or_else(|| {
         let mut cause = error;

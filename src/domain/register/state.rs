@@ -2,7 +2,7 @@
 //!
 //! Plain values can be compared and cloned, and the model can explore all their states.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -14,6 +14,7 @@ pub const END_OF_TIME: i64 = (1 << 48) - 1;
 /// The highest generation. Its next copy has the same generation. The packed form has four bytes for it.
 pub const LAST_GENERATION: i64 = (1 << 32) - 1;
 /// The highest count of crashes. The packed form has one byte for it.
+#[cfg(any(test, feature = "internals", feature = "testing"))]
 pub const MOST_CRASHES: u32 = 255;
 
 /// The reference or the event that has slots or a lease.
@@ -259,7 +260,20 @@ impl SlotState {
     }
 }
 
+/// Converts a duration to ms, at most [`END_OF_TIME`].
+#[must_use]
+pub fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).map_or(END_OF_TIME, |ms| ms.min(END_OF_TIME))
+}
+
+/// Converts a due time to ms since 1970, at least 0.
+#[must_use]
+pub fn due_millis(due: Timestamp) -> i64 {
+    due.as_millisecond().max(0)
+}
+
 /// A lease: the claim that holds it, and the copy that was claimed.
+#[cfg(any(test, feature = "internals", feature = "testing"))]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
     /// The token of the claim.
@@ -279,6 +293,7 @@ pub struct Lease {
 }
 
 /// The data of one shard.
+#[cfg(any(test, feature = "internals", feature = "testing"))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard {
     /// The highest version that was given out, in µs.

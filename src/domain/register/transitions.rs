@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{
     Cancel, Cancelled, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Later, Postponed, Record, Release, Renew,
     Renewed, Reserve, Reserved, Settle, Subject, Terms,
-    state::{self, END_OF_TIME, LAST_GENERATION, Lease, MOST_CRASHES, Mark, Shard, SlotState},
+    state::{self, END_OF_TIME, LAST_GENERATION, Lease, MOST_CRASHES, Mark, Shard, SlotState, due_millis, millis},
 };
 
 /// The time of a call, and the topology's retention.
@@ -27,18 +27,6 @@ impl At {
     const fn millis(self) -> i64 {
         self.micros.div_euclid(1000)
     }
-}
-
-/// Converts a duration to ms, at most [`END_OF_TIME`].
-#[must_use]
-pub fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).map_or(END_OF_TIME, |ms| ms.min(END_OF_TIME))
-}
-
-/// Converts a due time to ms since 1970, at least 0.
-#[must_use]
-pub fn due_millis(due: Timestamp) -> i64 {
-    due.as_millisecond().max(0)
 }
 
 /// The slot, version and generation with which the register counts a copy.
@@ -335,17 +323,6 @@ impl Shard {
 /// Returns the key of the event's own `e:` slot.
 fn own_key(subject: &Subject) -> (String, String) {
     (subject.own_home().to_string(), "e".to_owned())
-}
-
-impl ClaimAnswer {
-    /// Returns the answer that lets a handler start. If the copy does not count as it names itself, the stamp is that of
-    /// the event's own `e:` slot.
-    pub(crate) fn run(call: &Claim, fence: i64, crashes: u32, as_named: bool) -> Self {
-        let has_slot = matches!(call.stamp.slot, DedupSlot::Event(_)) || call.subject.reference.is_some();
-        let alone = || CopyVersion::uncontested(&call.subject.id, call.stamp.generation);
-        let stamp = if as_named && has_slot { call.stamp.own() } else { alone() };
-        Self::Run { fence, crashes, stamp }
-    }
 }
 
 fn stay_open(slot: &mut SlotState, at: At) {

@@ -7,6 +7,7 @@ use std::{
 
 use futures_util::TryStreamExt as _;
 use hatchery::{EventSelector, Filter, Hatchery, NewEvent, Outcome};
+use hatchery_admin::schedules::Schedules;
 
 use crate::support::{
     broker::{VirtualHost, eventually},
@@ -115,7 +116,7 @@ async fn the_documented_acl_is_enough_for_schedules() {
     server.say(&words(&documented("ACL SETUSER billing on", &declared)[0])).await;
     server.say(&["ACL", "SETUSER", "default", "-@all", "+acl"]).await;
     let hatchery = declared.connect_patiently().await;
-    let (worker, schedules) = (Working::start(&hatchery, "import", |_| Outcome::Done), hatchery.events().schedules());
+    let (worker, schedules) = (Working::start(&hatchery, "import", |_| Outcome::Done), Schedules(hatchery.events()));
     schedules.apply().await.unwrap();
     worker.runs.reach(2).await;
     assert!(schedules.pause("poll", "closed").await.unwrap());

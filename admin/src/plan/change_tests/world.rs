@@ -6,12 +6,12 @@ use hatchery::internals::{
     compile::{Desired, hatcheries},
     delay::Route,
     memory::queues::route::Routes,
-    names::{self, Names},
     spec::Topology,
     wire::{Headers, Properties, Value},
 };
 
 use super::super::interpreter::{Broker, Phase, Run, Stop, Wrong, is_kind};
+use crate::names::{self, Names};
 
 /// An exchange and routing key that a publisher of one of the files uses, and the queues where the event may end.
 #[derive(Clone, Debug)]

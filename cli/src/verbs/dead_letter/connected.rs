@@ -1,8 +1,8 @@
 //! Opens the letters, and says what a look has not seen.
 
-use hatchery::{
-    BrokerError, RegisterError,
-    internals::operate::{DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Seen, Selection, Standing},
+use hatchery::{BrokerError, RegisterError};
+use hatchery_admin::dead_letters::{
+    DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Seen, Selection, Standing,
 };
 
 use super::{limits::DeliveryLimits, which::Filters};
@@ -24,7 +24,7 @@ pub(super) async fn with_letters(
     let topology = load::topology(common, output)?;
     let limits = DeliveryLimits::read(common, &topology).await?;
     let hatchery = connect::connect(common, topology, "topology dead-letter").await?;
-    let letters = hatchery.events().dead_letters();
+    let letters = DeadLetters(hatchery.events());
     let exit = match filters.queues(&letters) {
         Ok(queues) => match limits.allow(&queues, output) {
             Ok(()) => act(&letters, &queues).await,

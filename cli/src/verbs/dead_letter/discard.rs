@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use hatchery::internals::operate::{Bounds, DeadLetters, Keep, Letter, LetterQueue, Sweep};
+use hatchery_admin::dead_letters::{Bounds, DeadLetters, Keep, Letter, LetterQueue, Sweep};
 
 use super::{
     connected::with_letters,

@@ -10,7 +10,8 @@ use std::{
 
 use anyhow::Context as _;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use hatchery::internals::{operate::Letter, time::millis_text};
+use hatchery::internals::time::millis_text;
+use hatchery_admin::dead_letters::Letter;
 use serde_json::{Map, Value, json, value::RawValue};
 
 /// A file that letters are written to. It is continued if it exists.

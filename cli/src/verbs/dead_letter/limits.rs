@@ -7,11 +7,9 @@
 
 use std::time::Duration;
 
-use hatchery::{
-    Topology,
-    internals::{compile::compile, operate::LetterQueue},
-};
+use hatchery::{Topology, internals::compile::compile};
 use hatchery_admin::{
+    dead_letters::LetterQueue,
     management::ManagementApi,
     plan::{Shadowing, shadowing},
     text::quoted,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use hatchery::internals::operate::{DeadLetters, Group, Groups, Letter, LetterQueue, Seen, Standing};
+use hatchery_admin::dead_letters::{DeadLetters, Group, Groups, Letter, LetterQueue, Seen, Standing};
 use schemars::JsonSchema;
 use serde::Serialize;
 

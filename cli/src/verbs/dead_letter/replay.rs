@@ -2,10 +2,8 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use hatchery::{
-    internals::operate::{Bounds, DeadLetters, Due, LetterQueue, Sweep},
-    parse_duration, parse_time,
-};
+use hatchery::{parse_duration, parse_time};
+use hatchery_admin::dead_letters::{Bounds, DeadLetters, Due, LetterQueue, Sweep};
 use jiff::Timestamp;
 
 use super::{

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use hatchery::internals::operate::{
+use hatchery_admin::dead_letters::{
     Bounds, DeadLetters, Group, Groups, Letter, LetterQueue, Seen, Selection, Standing, Sweep, Swept, Tally,
 };
 use schemars::JsonSchema;

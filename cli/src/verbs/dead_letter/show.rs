@@ -3,10 +3,8 @@
 use std::fmt::Write as _;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use hatchery::internals::{
-    operate::{DeadLetters, Letter, LetterQueue, Standing},
-    words::plain,
-};
+use hatchery::internals::words::plain;
+use hatchery_admin::dead_letters::{DeadLetters, Letter, LetterQueue, Standing};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -2,11 +2,9 @@
 
 use hatchery::{
     bytes::Bytes,
-    internals::{
-        operate::{Group, Groups, Letter, LetterQueue, Standing, Tally},
-        wire::{Headers, Incoming, Properties, Value},
-    },
+    internals::wire::{Headers, Incoming, Properties, Value},
 };
+use hatchery_admin::dead_letters::{Group, Groups, Letter, LetterQueue, Standing, Tally};
 
 use super::{discard::DISCARD, list, replay::REPLAY, report, show, view::view};
 use crate::golden::screens;

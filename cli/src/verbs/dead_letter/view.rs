@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hatchery::internals::{
-    operate::{Letter, LetterQueue, Standing},
     time::millis_text,
     wire::{Headers, Value as Amqp},
     words::plain,
 };
+use hatchery_admin::dead_letters::{Letter, LetterQueue, Standing};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use hatchery::{
-    internals::operate::{DeadLetters, LetterQueue, Selection},
-    parse_duration,
-};
+use hatchery::parse_duration;
+use hatchery_admin::dead_letters::{DeadLetters, LetterQueue, Selection};
 use jiff::Timestamp;
 
 use crate::verbs::events::parse_moment;

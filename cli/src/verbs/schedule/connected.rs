@@ -1,6 +1,7 @@
 //! Opens the schedules, with or without a connection to the broker.
 
-use hatchery::{Topology, internals::operate::Schedules};
+use hatchery::Topology;
+use hatchery_admin::schedules::Schedules;
 
 use crate::{args::Common, connect, exit::Exit};
 
@@ -12,7 +13,7 @@ pub(super) async fn with_schedules(
 ) -> anyhow::Result<Exit> {
     let hatchery = connect::connect(common, topology, "topology schedule").await?;
     let exit = match hatchery.require_topology().await {
-        Ok(()) => act(&hatchery.events().schedules()).await,
+        Ok(()) => act(&Schedules(hatchery.events())).await,
         Err(error) => Err(error.into()),
     };
     hatchery.close().await;
@@ -26,5 +27,5 @@ pub(super) async fn with_states(
     act: impl AsyncFnOnce(&Schedules) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let events = connect::builder(common, topology, "topology schedule")?.events().map_err(connect::usage)?;
-    act(&events.schedules()).await
+    act(&Schedules(events)).await
 }

@@ -1,11 +1,11 @@
 //! A schedule as `topology schedule` shows it.
 
 use hatchery::internals::{
-    operate::ScheduleInfo,
     schedule::{rule::Mode, run::ScheduledRun},
     ttl::say,
     words::plain,
 };
+use hatchery_admin::schedules::ScheduleInfo;
 use jiff::{Timestamp, tz::TimeZone};
 use schemars::JsonSchema;
 use serde::Serialize;

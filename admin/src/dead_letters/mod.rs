@@ -14,6 +14,8 @@ mod replay;
 mod selection;
 mod standing;
 mod sweep;
+#[cfg(all(test, feature = "fail-points"))]
+mod tests;
 
 pub use self::{
     discard::Keep,

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use hatchery::{
+    BrokerError, RegisterError,
+    internals::{names, ports::Look, wire::Incoming},
+};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -11,10 +15,6 @@ use super::{
     queues::{DeadLetters, LetterQueue},
     selection::Selection,
     standing::Standing,
-};
-use crate::{
-    domain::{names, wire::Incoming},
-    ports::{BrokerError, Look, RegisterError},
 };
 
 /// Letters that are read together. The register answers for all of them in one call.
@@ -92,7 +92,7 @@ impl DeadLetters {
             seen.read += u64::try_from(batch.len()).unwrap_or(u64::MAX);
             let letters = batch.into_iter().map(|delivery| (self.letter(queue, delivery.message), ()));
             let selected = letters.filter(|(letter, ())| selection.matches(letter)).collect();
-            for checked in check(&self.shared, selected, Register::Optional(&mut seen.unknown)).await? {
+            for checked in check(&self.0, selected, Register::Optional(&mut seen.unknown)).await? {
                 if !selection.obsolete || checked.standing.is_obsolete() {
                     each(checked.letter, checked.standing);
                 }
@@ -108,7 +108,7 @@ impl DeadLetters {
     ) -> Result<Box<dyn Look>, DeadLettersError> {
         let mut until = None;
         loop {
-            let error = match self.shared.broker.look(&queue.name).await {
+            let error = match self.0.shared.broker.look(&queue.name).await {
                 Ok(look) => return Ok(look),
                 Err(error) => error,
             };
@@ -127,12 +127,12 @@ impl DeadLetters {
     pub(super) fn letter(&self, queue: &LetterQueue, message: Incoming) -> Letter {
         let of_key = || {
             let word = message.routing_key.split('.').next()?;
-            Some(self.shared.topology.types.get_key_value(word)?.0.clone())
+            Some(self.0.shared.topology.types.get_key_value(word)?.0.clone())
         };
         // A message of a source that no queue took is no event either.
         let of_source = || {
             let word = message.routing_key.split('.').next()?;
-            self.shared.topology.sources.keys().find(|source| names::source_word(source) == word).cloned()
+            self.0.shared.topology.sources.keys().find(|source| names::source_word(source) == word).cloned()
         };
         let known_type = queue.event_type.clone().or_else(of_key).filter(|_| queue.source.is_none());
         let source = queue.source.clone().or_else(of_source).filter(|_| known_type.is_none());

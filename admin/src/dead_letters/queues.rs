@@ -1,20 +1,13 @@
 //! The letters of a topology, and the queues that hold them.
 
-use std::{fmt, sync::Arc};
-
-use crate::{
-    domain::{
-        names::{self, Names},
-        words::{EventType, UnknownType, Word},
-    },
-    operate::shared::{Events, Shared},
+use hatchery::{
+    EventType, Events, UnknownType, Word,
+    internals::names::{self, Names},
 };
 
 /// The letters of a topology.
-#[derive(Clone)]
-pub struct DeadLetters {
-    pub(super) shared: Arc<Shared>,
-}
+#[derive(Clone, Debug)]
+pub struct DeadLetters(pub Events);
 
 /// A queue that people read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,21 +20,6 @@ pub struct LetterQueue {
     pub source: Option<Word>,
 }
 
-impl fmt::Debug for DeadLetters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeadLetters").field("topology", &self.shared.topology.name).finish_non_exhaustive()
-    }
-}
-
-impl Events {
-    /// Returns the letters of the topology.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn dead_letters(&self) -> DeadLetters {
-        DeadLetters { shared: Arc::clone(&self.shared) }
-    }
-}
-
 impl DeadLetters {
     /// Returns the dead-letter queues of these types; without a type those of all types and sources. A source is named like a
     /// type, `source-hr`.
@@ -49,7 +27,7 @@ impl DeadLetters {
     /// # Errors
     /// If the file has no such type.
     pub fn queues(&self, types: &[String]) -> Result<Vec<LetterQueue>, UnknownType> {
-        let topology = &self.shared.topology;
+        let topology = &self.0.shared.topology;
         let names = Names::new(topology.name.clone());
         let queue = |event_type: &EventType| LetterQueue {
             name: names.dead_letters(event_type),
@@ -79,6 +57,6 @@ impl DeadLetters {
     /// Returns the queue of the messages that no queue has taken.
     #[must_use]
     pub fn unrouted(&self) -> LetterQueue {
-        LetterQueue { name: Names::new(self.shared.topology.name.clone()).unrouted(), event_type: None, source: None }
+        LetterQueue { name: Names::new(self.0.shared.topology.name.clone()).unrouted(), event_type: None, source: None }
     }
 }

@@ -1,10 +1,22 @@
 //! Replays letters: publishes their events to the scheduler, as if they had not failed.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use fail::fail_point;
 use futures_util::future::join_all;
+use hatchery::{
+    Event, Events,
+    internals::{
+        names::Names,
+        ports::Receipt,
+        reason::was,
+        register::{End, Note, Settle, Stage},
+        time::{ceil_millis, millis_text},
+        wire::{self, Message, REPLAYS, Value},
+    },
+    parse_duration,
+};
 use jiff::Timestamp;
 
 use super::{
@@ -13,21 +25,6 @@ use super::{
     queues::DeadLetters,
     standing::Standing,
     sweep::{Act, Held, Sweep, Swept, acknowledge},
-};
-use crate::{
-    domain::{
-        event::Event,
-        register::{End, Note, Settle, Stage},
-        time::{ceil_millis, millis_text},
-        ttl::parse_duration,
-        wire::{self, Message, REPLAYS, Value},
-    },
-    operate::{sending::was, shared::Shared},
-    ports::Receipt,
-    publish::{
-        published::{PUBLISH_LIMIT, PublishError},
-        send,
-    },
 };
 
 /// When replayed events are due.
@@ -45,12 +42,12 @@ impl DeadLetters {
     ///
     /// The sweep ends after as many letters as were in the queue when it began. It may be stopped and run again.
     pub async fn replay(&self, sweep: Sweep<'_>, due: Due) -> Swept {
-        self.sweep(sweep, Replay { shared: Arc::clone(&self.shared), due }).await
+        self.sweep(sweep, Replay { events: self.0.clone(), due }).await
     }
 }
 
 struct Replay {
-    shared: Arc<Shared>,
+    events: Events,
     due: Due,
 }
 
@@ -79,7 +76,7 @@ impl Act for Replay {
     /// exist: the copy has the higher generation, so the register drops whatever a second replay publishes once one of
     /// them has run, and shows the letter as obsolete. A type with `register: off` runs twice then.
     async fn act(&self, batch: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
-        let now = ceil_millis(self.shared.clock.shared());
+        let now = ceil_millis(self.events.shared.clock.shared());
         let (messages, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|held| held.letter.source.is_some());
         let (returned, result) = self.give_back(messages).await;
         if result.is_err() {
@@ -90,7 +87,7 @@ impl Act for Replay {
         fail_point!("replay.confirmed");
         let settles: Vec<Settle> = confirmed.iter_mut().filter_map(|sent| sent.settle.take()).collect();
         if !settles.is_empty()
-            && let Err(error) = self.shared.register.settle(&settles).await
+            && let Err(error) = self.events.shared.register.settle(&settles).await
         {
             return (returned, Err(DeadLettersError::Register(error)));
         }
@@ -102,15 +99,16 @@ impl Act for Replay {
 impl Replay {
     /// Publishes messages to the queue of their source, by the default exchange.
     async fn give_back(&self, messages: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
-        let Shared { broker, outage, topology, routes, .. } = &*self.shared;
+        let topology = &self.events.shared.topology;
+        let names = Names::new(topology.name.clone());
         let queue = |held: &Held| {
             let (name, spec) = topology.sources.get_key_value(held.letter.source.as_ref()?)?;
-            Some(spec.queue(&routes.names, name))
+            Some(spec.queue(&names, name))
         };
         let messages = messages.into_iter().filter_map(|held| Some((queue(&held)?, held)));
         let send = |(queue, held): (String, Held)| async move {
-            let message = returned(&held.letter, &queue);
-            (held, send::send(&**broker, outage, PUBLISH_LIMIT, || Some(message.clone())).await)
+            let published = self.events.shared.confirmed(|| returned(&held.letter, &queue)).await;
+            (held, published)
         };
         let (mut confirmed, mut result) = (Vec::new(), Ok(()));
         for (held, answer) in join_all(messages.map(send)).await {
@@ -132,14 +130,24 @@ impl Replay {
         let settle = settled.and_then(|(subject, stamp, due)| {
             let note = Note { stage: Stage::Waiting, attempts: 0, reason: copy.reason.clone() };
             let end = End::Copied { due: copy.nbf.unwrap_or(now), note };
-            Some(Settle::by_a_person(subject, stamp, held.covered, due, end, self.shared.terms(&copy.event_type)?))
+            Some(Settle::by_a_person(
+                subject,
+                stamp,
+                held.covered,
+                due,
+                end,
+                self.events.shared.terms(&copy.event_type)?,
+            ))
         });
         Some(Sending { receipt: held.held, copy, settle })
     }
 
     /// Publishes the events of a batch, and waits for the confirms. Returns those that are confirmed.
     async fn publish(&self, sending: Vec<Sending>) -> (Vec<Sending>, Result<(), DeadLettersError>) {
-        let answers = join_all(sending.iter().map(|sending| self.send(&sending.copy))).await;
+        let copies = sending.iter().map(|sending| &sending.copy);
+        let answers =
+            join_all(copies.map(|copy| self.events.shared.confirmed(move || self.events.shared.to_scheduler(copy))))
+                .await;
         let (mut confirmed, mut result) = (Vec::with_capacity(sending.len()), Ok(()));
         for (sent, answer) in sending.into_iter().zip(answers) {
             match answer {
@@ -148,12 +156,6 @@ impl Replay {
             }
         }
         (confirmed, result)
-    }
-
-    async fn send(&self, copy: &Event) -> Result<(), PublishError> {
-        let Shared { broker, outage, routes, clock, .. } = &*self.shared;
-        let message = || Some(routes.to_scheduler(copy, copy.early_by(clock.shared())));
-        send::send(&**broker, outage, PUBLISH_LIMIT, message).await
     }
 }
 
@@ -177,23 +179,20 @@ fn foreign_delay(letter: &Letter) -> Option<Duration> {
 }
 
 /// Returns the copy to publish. `delay` counts where the event has no date.
-fn replayed(event: Event, due: Due, now: Timestamp, delay: Option<Duration>) -> Event {
+fn replayed(mut event: Event, due: Due, now: Timestamp, delay: Option<Duration>) -> Event {
     let was = event.reason.as_deref().and_then(was).unwrap_or_default();
-    let mut properties = event.properties;
-    let replays: i64 = properties.headers.get(REPLAYS).and_then(Value::as_i64).unwrap_or(0).max(0);
-    properties.headers.insert(REPLAYS.to_owned(), Value::I64(replays.saturating_add(1)));
-    Event {
-        nbf: match due {
-            Due::AsBefore => event.nbf.or_else(|| Some(ceil_millis(now.checked_add(delay?).unwrap_or(Timestamp::MAX)))),
-            Due::At(at) => Some(ceil_millis(at)),
-        },
-        attempts: 0,
-        busy: 0,
-        crashes: 0,
-        by_hand: false,
-        reason: Some(format!("replay: asked_at={}{was}", millis_text(now))),
-        stamp: event.stamp.next(),
-        properties,
-        ..event
-    }
+    let headers = &mut event.properties.headers;
+    let replays: i64 = headers.get(REPLAYS).and_then(Value::as_i64).unwrap_or(0).max(0);
+    headers.insert(REPLAYS.to_owned(), Value::I64(replays.saturating_add(1)));
+    event.nbf = match due {
+        Due::AsBefore => {
+            let after = |delay| ceil_millis(now.checked_add(delay).unwrap_or(Timestamp::MAX));
+            event.nbf.or_else(|| delay.map(after))
+        }
+        Due::At(at) => Some(ceil_millis(at)),
+    };
+    (event.attempts, event.busy, event.crashes, event.by_hand) = (0, 0, 0, false);
+    event.reason = Some(format!("replay: asked_at={}{was}", millis_text(now)));
+    event.stamp = event.stamp.next();
+    event
 }

@@ -4,6 +4,10 @@ use std::{io, sync::Arc};
 
 use async_trait::async_trait;
 use fail::fail_point;
+use hatchery::{
+    Events,
+    internals::register::{End, Settle},
+};
 
 use super::{
     error::DeadLettersError,
@@ -11,10 +15,6 @@ use super::{
     queues::DeadLetters,
     standing::Standing,
     sweep::{Act, Held, Sweep, Swept, acknowledge},
-};
-use crate::{
-    domain::register::{End, Settle},
-    operate::shared::Shared,
 };
 
 /// Writes letters to a file, and returns when they are on the disk.
@@ -26,12 +26,12 @@ impl DeadLetters {
     ///
     /// The sweep ends after as many letters as were in the queue when it began. It may be stopped and run again.
     pub async fn discard(&self, sweep: Sweep<'_>, keep: Keep) -> Swept {
-        self.sweep(sweep, Discard { shared: Arc::clone(&self.shared), keep }).await
+        self.sweep(sweep, Discard { events: self.0.clone(), keep }).await
     }
 }
 
 struct Discard {
-    shared: Arc<Shared>,
+    events: Events,
     keep: Keep,
 }
 
@@ -56,7 +56,7 @@ impl Act for Discard {
         }
         fail_point!("discard.kept");
         if !settles.is_empty()
-            && let Err(error) = self.shared.register.settle(&settles).await
+            && let Err(error) = self.events.shared.register.settle(&settles).await
         {
             return (0, Err(DeadLettersError::Register(error)));
         }
@@ -68,7 +68,7 @@ impl Discard {
     /// Returns the call that ends an event, if the letter is its last copy.
     fn settled(&self, held: &Held) -> Option<Settle> {
         let event = held.event.as_ref().filter(|_| held.standing == Standing::Open)?;
-        let terms = self.shared.terms(&event.event_type)?;
+        let terms = self.events.shared.terms(&event.event_type)?;
         Some(Settle::by_a_person(event.subject(), event.stamp.clone(), held.covered, event.due(), End::Finished, terms))
     }
 }

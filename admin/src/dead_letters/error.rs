@@ -2,10 +2,7 @@
 
 use std::io;
 
-use crate::{
-    ports::{BrokerError, RegisterError},
-    publish::published::PublishError,
-};
+use hatchery::{BrokerError, PublishError, RegisterError};
 
 /// Why letters could not be read, replayed or discarded. Letters that were not acknowledged are in their queue.
 #[derive(Debug, thiserror::Error)]

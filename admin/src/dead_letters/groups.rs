@@ -92,10 +92,11 @@ fn pattern(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hatchery::internals::wire::Value;
     use rstest::rstest;
 
     use super::*;
-    use crate::{domain::wire::Value, operate::dead_letters::letter::tests::letter};
+    use crate::dead_letters::letter::tests::letter;
 
     #[rstest]
     #[case("no employee 104711", "no employee 1234567")]

@@ -1,31 +1,36 @@
 //! Dead letters, with a broker and a register in memory.
 
-use std::sync::Mutex;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use tokio_util::sync::CancellationToken;
+use futures_util::TryStreamExt as _;
+use hatchery::{
+    BrokerError, CancellationToken, Event, Filter, State,
+    internals::{
+        ports::Broker as _,
+        register::{ClaimAnswer, End, Stage},
+        wire::{self, Incoming, Properties, REPLAYS, Value},
+    },
+};
 
 use super::*;
-use crate::{
-    domain::wire::{REPLAYS, Value},
-    operate::{Bounds, DeadLettersError, Due, Keep, LetterQueue, Patience, Selection, Standing, Sweep, Swept, Tally},
-};
+use crate::events::World;
 
 const AT_ONCE: Patience<'_> = Patience { limit: Duration::ZERO, waiting: &|_| {} };
 
 impl World {
     fn queue(&self, event_type: &str) -> LetterQueue {
-        self.events.dead_letters().queues(&[event_type.to_owned()]).expect("a type").remove(0)
+        DeadLetters(self.events.clone()).queues(&[event_type.to_owned()]).expect("a type").remove(0)
     }
 
     /// Puts the last copy of an event into the dead-letter queue of its type.
     fn bury(&self, event: &Event) {
         let reason = Some("given up: attempt=3 error=\"refused\"".to_owned());
-        let letter = Event {
-            attempts: 3,
-            reason,
-            last_failure: Some("1970-01-12T13:46:40.000Z refused".into()),
-            ..event.clone()
-        };
+        let mut letter = event.clone();
+        (letter.attempts, letter.reason) = (3, reason);
+        letter.last_failure = Some("1970-01-12T13:46:40.000Z refused".into());
         let routing_key = format!("{}.dead-letter", event.event_type);
         let message = Incoming { routing_key, properties: wire::encode(&letter), body: event.payload.clone() };
         self.broker.put(&self.queue(event.event_type.as_str()).name, message);
@@ -41,7 +46,7 @@ impl World {
 
     async fn replay(&self, event_type: &str, bounds: Bounds) -> Swept {
         let (selection, stop) = (Selection::default(), CancellationToken::new());
-        let letters = self.events.dead_letters();
+        let letters = DeadLetters(self.events.clone());
         let queue = &self.queue(event_type);
         let sweep = Sweep { queue, selection: &selection, bounds, patience: AT_ONCE, stop: &stop, progress: &|_| {} };
         letters.replay(sweep, Due::AsBefore).await
@@ -50,10 +55,10 @@ impl World {
     /// Returns the ids of the letters in their queue, and the standing of each.
     async fn letters(&self, event_type: &str) -> Vec<(String, &'static str)> {
         let mut found = Vec::new();
-        let each = |letter: crate::operate::Letter, standing: Standing| {
+        let each = |letter: Letter, standing: Standing| {
             found.push((letter.id().unwrap_or_default().to_owned(), standing.word()));
         };
-        let letters = self.events.dead_letters();
+        let letters = DeadLetters(self.events.clone());
         letters.read(&self.queue(event_type), &Selection::default(), AT_ONCE, each).await.expect("it answers");
         found
     }
@@ -85,14 +90,17 @@ async fn a_replayed_event_has_no_attempts_and_the_next_generation() {
     assert_eq!(copy.properties.headers.get(REPLAYS), Some(&Value::I64(1)));
     assert_eq!(copy.last_failure.as_deref(), Some("1970-01-12T13:46:40.000Z refused"));
     assert_eq!(world.letters("import").await, []);
-    assert_eq!(world.found(&Filter::default()).await[0].state, State::Waiting);
+    let found: Vec<_> = world.events.search(&Filter::default()).try_collect().await.expect("it answers");
+    assert_eq!(found[0].state, State::Waiting);
 }
 
 #[tokio::test]
 async fn obsolete_letters_and_poison_stay_in_their_order() {
     let world = World::new();
-    let (a, _) = (world.dead_letter("mail", "", "a", "e:a").await, world.dead_letter("mail", "", "b", "e:b").await);
-    world.run(&Event { stamp: a.stamp.next(), ..a }, End::Finished).await;
+    let mut a = world.dead_letter("mail", "", "a", "e:a").await;
+    world.dead_letter("mail", "", "b", "e:b").await;
+    a.stamp = a.stamp.next();
+    world.run(&a, End::Finished).await;
     let broken = Properties {
         message_id: Some("c".into()),
         headers: [("nbf".to_owned(), Value::Bool(true))].into(),
@@ -159,7 +167,7 @@ async fn a_discarded_letter_is_kept_first_and_its_event_is_over() {
     let world = World::new();
     let letter = world.dead_letter("import", "1234", "a", "i").await;
     let discard = async |keep: Keep| {
-        let (letters, stop) = (world.events.dead_letters(), CancellationToken::new());
+        let (letters, stop) = (DeadLetters(world.events.clone()), CancellationToken::new());
         let (queue, selection, bounds) = (&world.queue("import"), &Selection::default(), Bounds::default());
         let sweep = Sweep { queue, selection, bounds, patience: AT_ONCE, stop: &stop, progress: &|_| {} };
         letters.discard(sweep, keep).await

@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
-
-use crate::domain::{
-    event::Event,
-    names,
-    ttl::parse_time,
-    wire::{self, Headers, Incoming, Value},
-    words::{EventType, Word},
+use hatchery::{
+    Event, EventType, Word,
+    internals::{
+        names,
+        wire::{self, Headers, Incoming, Value},
+    },
+    parse_time,
 };
+use jiff::Timestamp;
 
 /// A letter, as its queue delivered it. All fields are read from the message, so that a letter is shown although Redis
 /// is away, and although it is no event.
@@ -156,10 +156,9 @@ fn second(seconds: u64) -> Option<Timestamp> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use bytes::Bytes;
+    use hatchery::{bytes::Bytes, internals::wire::Properties};
 
     use super::*;
-    use crate::domain::wire::Properties;
 
     pub(in super::super) fn letter(event_type: &str, id: &str, headers: &[(&str, Value)]) -> Letter {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();

@@ -46,10 +46,11 @@ fn has_text(letter: &Letter, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use hatchery::internals::wire::Value;
     use rstest::rstest;
 
     use super::*;
-    use crate::{domain::wire::Value, operate::dead_letters::letter::tests::letter};
+    use crate::dead_letters::letter::tests::letter;
 
     #[rstest]
     #[case(Selection::default(), true)]

@@ -1,14 +1,11 @@
 //! Asks the register which letters are obsolete.
 
-use super::{error::DeadLettersError, letter::Letter, standing::Standing};
-use crate::{
-    domain::{
-        event::Event,
-        register::{DedupSlot, Subject, state::SlotState},
-    },
-    operate::shared::Shared,
-    ports::RegisterError,
+use hatchery::{
+    DedupSlot, Event, Events, RegisterError,
+    internals::register::{Subject, state::SlotState},
 };
+
+use super::{error::DeadLettersError, letter::Letter, standing::Standing};
 
 /// A letter that was checked, with what its caller holds of it.
 pub(super) struct Checked<H> {
@@ -31,18 +28,18 @@ pub(super) enum Register<'a> {
 
 /// Checks letters in one call to the register.
 pub(super) async fn check<H>(
-    shared: &Shared,
+    events: &Events,
     letters: Vec<(Letter, H)>,
     register: Register<'_>,
 ) -> Result<Vec<Checked<H>>, DeadLettersError> {
-    let now = shared.clock.shared();
+    let now = events.shared.clock.shared();
     let (mut checked, mut asked, mut slots) = (Vec::with_capacity(letters.len()), Vec::new(), Vec::new());
     for (letter, held) in letters {
         let read = letter.event(now);
         let is_registered = letter
             .known_type
             .as_ref()
-            .and_then(|name| shared.topology.types.get(name))
+            .and_then(|name| events.shared.topology.types.get(name))
             .is_some_and(|spec| spec.register);
         let (standing, event) = match read {
             _ if letter.source.is_some() => (Standing::Message, None),
@@ -56,7 +53,7 @@ pub(super) async fn check<H>(
         };
         checked.push(Checked { letter, standing, event, covered: 0, held });
     }
-    let Some(states) = ask(shared, &slots, register).await? else { return Ok(checked) };
+    let Some(states) = ask(events, &slots, register).await? else { return Ok(checked) };
     for (place, state) in asked.into_iter().zip(states) {
         let checked = &mut checked[place];
         let (Some(event), Some(state)) = (&checked.event, state) else {
@@ -71,14 +68,14 @@ pub(super) async fn check<H>(
 
 /// Returns the state of each slot, if the register knows it; `None` if the register is away and optional.
 async fn ask(
-    shared: &Shared,
+    events: &Events,
     slots: &[(Subject, DedupSlot)],
     register: Register<'_>,
 ) -> Result<Option<Vec<Option<SlotState>>>, DeadLettersError> {
     if slots.is_empty() || matches!(&register, Register::Optional(Some(_))) {
         return Ok(None);
     }
-    match (shared.index.look_at(slots).await, register) {
+    match (events.shared.index.look_at(slots).await, register) {
         (Ok(shown), _) => Ok(Some(shown.into_iter().map(|shown| Some(shown?.state)).collect())),
         (Err(error), Register::Required) => Err(DeadLettersError::Register(error)),
         (Err(error), Register::Optional(unknown)) => {

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::domain::register::{CopyVersion, Subject, state::SlotState};
+use hatchery::{
+    CopyVersion,
+    internals::register::{Subject, state::SlotState},
+};
 
 /// Whether a letter's event is still to be handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +67,10 @@ impl fmt::Display for Standing {
 
 #[cfg(test)]
 mod tests {
+    use hatchery::internals::register::state::Mark;
     use rstest::rstest;
 
     use super::*;
-    use crate::domain::register::state::Mark;
 
     #[rstest]
     #[case::nothing_is_known("i", SlotState::default(), false)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Schedules;
 use crate::{admin::Admin, change::ScheduleChanges, error::AdminError, watch::Watch};
 
 /// How long Redis may take to answer. A plan works without Redis, so it does not wait long.
@@ -15,7 +16,7 @@ impl Admin {
         }
         let asking = async {
             let events = self.events().map_err(|error| error.to_string())?;
-            events.schedules().plan().await.map_err(|error| error.to_string())
+            Schedules(events).plan().await.map_err(|error| error.to_string())
         };
         match tokio::time::timeout(LIMIT, asking).await {
             Ok(Ok(changes)) => Ok(changes),
@@ -37,7 +38,7 @@ impl Admin {
             return Ok(Vec::new());
         }
         let hatchery = self.builder.clone().connect().await?;
-        let changes = hatchery.events().schedules().apply().await;
+        let changes = Schedules(hatchery.events()).apply().await;
         hatchery.close().await;
         match changes {
             // A file without schedules has none to remove most of the time.
@@ -58,7 +59,7 @@ impl Admin {
         let mut without = self.topology().clone();
         without.schedules.clear();
         let events = self.builder.clone().for_topology(without).events()?;
-        if let Err(error) = events.schedules().apply().await {
+        if let Err(error) = Schedules(events).apply().await {
             watch.warn(&format!(
                 "cannot remove the state of the schedules from Redis: {error}; run `topology destroy` again"
             ));

@@ -1,37 +1,29 @@
 //! The commands for schedules: arm them, look at them, pause and resume them, and run their events now.
 
-use std::sync::Arc;
+mod apply;
 
-use jiff::Timestamp;
-use uuid::Uuid;
+use std::collections::BTreeMap;
 
-use super::shared::{Events, Shared};
-use crate::{
-    domain::{
+use hatchery::{
+    Events, RegisterError, Word,
+    internals::{
         schedule::{
             definition::Definition,
             rule::{Arm, Mode},
             state::{State, Wanted},
             template::Template,
         },
-        words::{Word, nearest},
+        schedules::{self, RepairError},
+        words::nearest,
     },
-    ports::RegisterError,
-    schedules::{self, RepairError, Repairer},
 };
+use jiff::Timestamp;
+use uuid::Uuid;
 
-/// The schedules of a topology, for people. [`Events::schedules`] returns it.
-pub struct Schedules {
-    shared: Arc<Shared>,
-}
+use crate::change::ScheduleChange;
 
-impl Events {
-    /// Returns the schedules of the topology. Not part of the stable interface.
-    #[must_use]
-    pub fn schedules(&self) -> Schedules {
-        Schedules { shared: Arc::clone(&self.shared) }
-    }
-}
+/// The schedules of a topology, for people.
+pub struct Schedules(pub Events);
 
 /// A schedule: its definition in the file, and its state in Redis.
 #[derive(Clone, Debug)]
@@ -42,21 +34,6 @@ pub struct ScheduleInfo {
     pub definition: Option<Definition>,
     /// The state. `None` if no `topology apply` has armed the schedule, or Redis has lost the state.
     pub state: Option<State>,
-}
-
-/// What `topology apply` has done with a schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScheduleChange {
-    /// The schedule is as it was.
-    Unchanged,
-    /// The schedule is new, or has another definition, and its next event is due at this time.
-    Armed(Timestamp),
-    /// The schedule is paused, and has another definition now.
-    Paused,
-    /// The schedule's next event was lost, may be, or lay too far ahead; one was published again and is due at this time.
-    ArmedAgain(Timestamp),
-    /// The schedule has left the file: its next event does not run.
-    Removed,
 }
 
 /// Why a command for schedules failed.
@@ -92,19 +69,14 @@ impl From<RegisterError> for SchedulesError {
 }
 
 impl Schedules {
-    fn repairer(&self) -> Repairer<'_> {
-        let Shared { topology, routes, broker, register, clock, outage, .. } = &*self.shared;
-        Repairer { topology, routes, broker: &**broker, register: &**register, clock: &**clock, outage }
-    }
-
     /// Returns what [`Schedules::apply`] would do now, and changes nothing.
     ///
     /// # Errors
     /// When Redis does not answer.
     pub async fn plan(&self) -> Result<Vec<(String, ScheduleChange)>, SchedulesError> {
-        let (mut states, now) = (self.shared.register.schedules().await?, self.shared.clock.shared());
+        let (mut states, now) = (self.0.shared.register.schedules().await?, self.0.shared.clock.shared());
         let mut changes = Vec::new();
-        for (name, definition) in &self.shared.topology.schedules {
+        for (name, definition) in &self.0.shared.topology.schedules {
             let before = states.remove(name.as_str()).as_deref().and_then(State::parse);
             let is_changed = is_changed(before.as_ref(), definition);
             let (_, wanted) = State::applied(before, definition, now).repaired(definition, now);
@@ -123,15 +95,15 @@ impl Schedules {
     /// When Redis or the broker does not answer. The schedules before are armed.
     pub async fn apply(&self) -> Result<Vec<(String, ScheduleChange)>, SchedulesError> {
         let mut changes = Vec::new();
-        for definition in self.shared.topology.schedules.values() {
+        for definition in self.0.shared.topology.schedules.values() {
             changes.push((definition.name.to_string(), self.apply_one(definition).await?));
         }
-        for name in self.shared.register.schedules().await?.into_keys() {
-            if self.shared.topology.schedules.contains_key(name.as_str()) {
+        for name in self.0.shared.register.schedules().await?.into_keys() {
+            if self.0.shared.topology.schedules.contains_key(name.as_str()) {
                 continue;
             }
             let mut was_there = false;
-            schedules::change(&*self.shared.register, &name, None, |state| {
+            schedules::change(&*self.0.shared.register, &name, None, |state| {
                 was_there = state.as_ref().is_some_and(|state| !state.is_removed());
                 Some(state.unwrap_or_default().removed())
             })
@@ -145,10 +117,10 @@ impl Schedules {
 
     async fn apply_one(&self, definition: &Definition) -> Result<ScheduleChange, SchedulesError> {
         let mut was_changed = false;
-        let repairer = self.repairer();
+        let repairer = self.0.shared.repairer();
         let repaired = repairer.repair(definition, |state| {
             was_changed = is_changed(state.as_ref(), definition);
-            Some(State::applied(state, definition, self.shared.clock.shared()))
+            Some(State::applied(state, definition, self.0.shared.clock.shared()))
         });
         Ok(ScheduleChange::of(repaired.await?, was_changed))
     }
@@ -158,13 +130,13 @@ impl Schedules {
     /// # Errors
     /// When Redis does not answer.
     pub async fn list(&self) -> Result<Vec<ScheduleInfo>, SchedulesError> {
-        let states = self.shared.register.schedules().await?;
-        let mut all: std::collections::BTreeMap<String, ScheduleInfo> = states
+        let states = self.0.shared.register.schedules().await?;
+        let mut all: BTreeMap<String, ScheduleInfo> = states
             .into_iter()
             .map(|(name, text)| (name.clone(), ScheduleInfo { name, definition: None, state: State::parse(&text) }))
             .filter(|(_, info)| info.state.as_ref().is_none_or(|state| !state.is_removed()))
             .collect();
-        for (name, definition) in &self.shared.topology.schedules {
+        for (name, definition) in &self.0.shared.topology.schedules {
             let name = name.to_string();
             let info = ScheduleInfo { name: name.clone(), definition: None, state: None };
             all.entry(name).or_insert(info).definition = Some(definition.clone());
@@ -179,9 +151,9 @@ impl Schedules {
     /// When the schedule is unknown, or Redis does not answer.
     pub async fn pause(&self, name: &str, reason: &str) -> Result<bool, SchedulesError> {
         let definition = self.definition(name)?;
-        let now = self.shared.clock.shared();
+        let now = self.0.shared.clock.shared();
         let mut is_new = false;
-        let paused = schedules::change(&*self.shared.register, definition.name.as_str(), None, |state| {
+        let paused = schedules::change(&*self.0.shared.register, definition.name.as_str(), None, |state| {
             let state = state?;
             is_new = state.paused.is_none();
             Some(state.paused(now, reason))
@@ -198,11 +170,11 @@ impl Schedules {
     pub async fn resume(&self, name: &str) -> Result<Option<Timestamp>, SchedulesError> {
         let definition = self.definition(name)?;
         let (mut before, mut due) = (None, None);
-        let repairer = self.repairer();
+        let repairer = self.0.shared.repairer();
         let repaired = repairer.repair(definition, |state| {
             before.clone_from(&state);
             let state = state.filter(|state| !is_changed(Some(state), definition))?;
-            let resumed = state.resumed(definition, self.shared.clock.shared());
+            let resumed = state.resumed(definition, self.0.shared.clock.shared());
             due = resumed.armed.map(|armed| schedules::time(armed.arm.due));
             Some(resumed)
         });
@@ -222,11 +194,11 @@ impl Schedules {
     /// When the schedule is unknown, or the broker does not answer.
     pub async fn run_now(&self, name: &str) -> Result<String, SchedulesError> {
         let definition = self.definition(name)?;
-        let now = self.shared.clock.shared();
+        let now = self.0.shared.clock.shared();
         let at = now.as_millisecond();
         let id = format!("{name}!{}", Uuid::now_v7());
         let event = Template::of(definition).extra(id.clone(), Arm { position: at, due: at }, now);
-        self.repairer().send(&event).await?;
+        self.0.shared.repairer().send(&event).await?;
         Ok(id)
     }
 
@@ -258,15 +230,15 @@ impl Schedules {
     /// When the schedule is unknown, or the broker does not answer.
     pub async fn backfill(&self, name: &str, instant: Timestamp) -> Result<String, SchedulesError> {
         let definition = self.definition(name)?;
-        let now = self.shared.clock.shared();
+        let now = self.0.shared.clock.shared();
         let arm = Arm { position: instant.as_millisecond(), due: now.as_millisecond() };
         let event = Template::of(definition).extra(format!("{name}!{instant}"), arm, now);
-        self.repairer().send(&event).await?;
+        self.0.shared.repairer().send(&event).await?;
         Ok(event.id)
     }
 
     fn definition(&self, name: &str) -> Result<&Definition, SchedulesError> {
-        let schedules = &self.shared.topology.schedules;
+        let schedules = &self.0.shared.topology.schedules;
         schedules.get(name).ok_or_else(|| SchedulesError::Unknown {
             name: name.to_owned(),
             nearest: nearest(name, schedules.keys().map(Word::as_str)).map(str::to_owned),

@@ -7,11 +7,14 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use hatchery::{
+    CancellationToken,
+    internals::ports::{LOOK_IN_FLIGHT, Look, Receipt},
+};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     check::{Checked, Register, check},
@@ -21,7 +24,6 @@ use super::{
     selection::Selection,
     standing::Standing,
 };
-use crate::ports::{LOOK_IN_FLIGHT, Look, Receipt};
 
 /// The shortest time of a turn, and how many letters of the queue prolong it by a second: each turn may have to read
 /// the whole queue, which takes a tenth of that time.
@@ -179,7 +181,7 @@ impl<A: Act> Turns<'_, A> {
             let (selected, others): (Vec<_>, Vec<_>) =
                 letters.partition(|(letter, _)| self.sweep.selection.matches(letter));
             self.tally.others += count(&others);
-            let checked = check(&self.letters.shared, selected, Register::Required).await?;
+            let checked = check(&self.letters.0, selected, Register::Required).await?;
             let mut chosen: Vec<Held> = checked.into_iter().filter_map(|held| self.choose(held)).collect();
             if let Some(left) = &mut left {
                 chosen.truncate(usize::try_from(*left).unwrap_or(usize::MAX));

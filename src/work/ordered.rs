@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     busy_wait::looks_at_busy,
-    consumer::{Consumer, Probe},
+    consumer::Consumer,
+    gate::{Cause, Gate, Intake},
     isolation::{Permit, for_a_while},
     lane::Lane,
     not_run::Wait,
@@ -29,7 +30,7 @@ use super::{
 };
 use crate::{
     domain::{event::Event, register},
-    outage::{Health, backoff},
+    outage::backoff,
     ports::Receipt,
 };
 
@@ -51,7 +52,7 @@ struct GivenBack(Option<Tried>);
 
 /// Consumes a type that keeps its order, until the worker stops.
 pub(super) async fn work(lane: Arc<Lane>) {
-    let (mut consumer, mut health) = (Consumer::new(&lane), lane.common.health.subscribe());
+    let (mut consumer, mut gate) = (Consumer::new(&lane), Gate::new(&lane));
     let (stop, mut batch) = (lane.common.stop.clone(), Vec::new());
     let (mut behind, mut tried): (VecDeque<Opened>, Option<Tried>) = (VecDeque::new(), None);
     let mut head: Option<BoxFuture<'static, Head>> = None;
@@ -60,14 +61,20 @@ pub(super) async fn work(lane: Arc<Lane>) {
     // When the consumer said last that the handler is unavailable, or was last asked to try. `None` if it does not say so.
     let mut told: Option<Instant> = None;
     loop {
-        let now = if lane.spec.register { health.borrow_and_update().health() } else { Health::Up };
-        if now == Health::Up {
-            // The probe ends, but its deliveries stay: returned, they would only come again.
-            consumer.end_probe();
-        }
-        let is_down = now == Health::Down && consumer.is_probe() == Some(false);
-        let is_available = told.is_some() && lane.health.long_outage().is_none();
-        if stop.is_cancelled() || is_down || is_available {
+        // One event runs at a time.
+        let (intake, again) = gate.ask(usize::from(head.is_none()));
+        let is_leaving = match &intake {
+            Intake::Stop => true,
+            Intake::Leave { .. } => consumer.is_probe() == Some(false),
+            Intake::Probe { cause: Cause::RegisterIsBack, .. } => false,
+            // The consumer tells whether the handler is unavailable, and is opened anew if it no longer says what is true.
+            Intake::Open { .. } | Intake::Hold { .. } | Intake::Probe { .. } => {
+                // The probe ends, but its deliveries stay: returned, they would only come again.
+                consumer.end_probe();
+                consumer.is_probe().is_some() && told.is_some() != intake.is_for_others()
+            }
+        };
+        if is_leaving {
             over.cancel();
         }
         if over.is_cancelled() && head.is_none() {
@@ -84,26 +91,26 @@ pub(super) async fn work(lane: Arc<Lane>) {
             && let Some(opened) = behind.pop_front()
         {
             told = told.map(|_| Instant::now());
-            head = Some(Box::pin(Arc::clone(&lane).until_it_works(opened, tried.take(), told.is_some(), over.clone())));
+            head = Some(Box::pin(Arc::clone(&lane).until_it_works(opened, tried.take(), over.clone())));
         }
         let is_empty = head.is_none() && behind.is_empty();
         if is_empty && consumer.has_ended() {
             consumer.close().await;
             continue;
         }
-        let idle = consumer.idle_until().filter(|_| is_empty && now != Health::Down);
+        let may_consume = is_empty && !matches!(intake, Intake::Leave { .. });
+        let idle = consumer.idle_until().filter(|_| may_consume);
         if idle.is_some_and(|at| at <= Instant::now()) {
-            let unavailable = lane.health.long_outage();
-            told = unavailable.is_some().then(Instant::now);
-            let redis = (now == Health::Probing).then_some(Probe::RedisIsBack);
-            consumer.open(unavailable.map(Probe::Unavailable).or(redis));
+            told = intake.is_for_others().then(Instant::now);
+            consumer.open(intake.probe());
             continue;
         }
-        let (is_stopping, is_leaving) = (stop.is_cancelled(), over.is_cancelled());
+        let is_leaving = over.is_cancelled();
+        let wake = idle.into_iter().chain(again).min();
         let believed = told.filter(|_| is_empty && !is_leaving).map(|told| told + BELIEVED);
         tokio::select! {
             biased;
-            () = stop.cancelled(), if !is_stopping => {}
+            () = gate.changed() => {}
             Some(ended) = OptionFuture::from(head.as_mut()) => {
                 head = None;
                 if let Err(GivenBack(before)) = ended {
@@ -112,7 +119,6 @@ pub(super) async fn work(lane: Arc<Lane>) {
                     over.cancel();
                 }
             }
-            _ = health.changed() => {}
             // Reads deliveries now, to know when each arrived.
             is_taken_back = consumer.next(&mut batch), if !is_leaving => {
                 behind.extend(batch.drain(..).filter_map(|delivery| lane.open(delivery)));
@@ -120,22 +126,15 @@ pub(super) async fn work(lane: Arc<Lane>) {
                     over.cancel();
                 }
             }
-            () = tokio::time::sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => {}
+            () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             () = tokio::time::sleep_until(believed.unwrap_or_else(Instant::now)), if believed.is_some() => lane.health.forget(),
         }
     }
 }
 
 impl Lane {
-    /// Works on one delivery until it is answered, or until all deliveries are returned. `is_told`: the consumer says that the
-    /// handler is unavailable. If it no longer says what is true, all deliveries are returned, and the next consumer says it.
-    async fn until_it_works(
-        self: Arc<Self>,
-        opened: Opened,
-        tried: Option<Tried>,
-        is_told: bool,
-        over: CancellationToken,
-    ) -> Head {
+    /// Works on one delivery until it is answered, or until all deliveries are returned.
+    async fn until_it_works(self: Arc<Self>, opened: Opened, tried: Option<Tried>, over: CancellationToken) -> Head {
         let mut ready = match opened {
             Ok((ready, _)) => ready,
             Err(NotDue { receipt, instead, held: _held }) => {
@@ -187,13 +186,12 @@ impl Lane {
                 Err((ready, NotSettled::Answer(disposition))) => {
                     return self.answer_head(ready.into_receipt(), disposition).await;
                 }
-                Err((ready, NotSettled::Unavailable)) => (ready, self.health.next_start().unwrap_or_else(Instant::now)),
+                Err((ready, NotSettled::Unavailable)) => {
+                    (ready, self.health.outage().map_or_else(Instant::now, |outage| outage.next))
+                }
                 Err((ready, NotSettled::Again(after))) => (ready, Instant::now() + after),
                 Err((ready, NotSettled::Waits)) => (ready, Instant::now() + scheduled::LOOK_AGAIN),
             };
-            if self.health.long_outage().is_some() != is_told {
-                return Err(GivenBack(Some(Tried { event: ready.work.event, next })));
-            }
             looks = looks_at_busy().build();
         }
     }

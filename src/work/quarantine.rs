@@ -20,6 +20,7 @@ use super::{
     common::Common,
     error::WorkError,
     event_loop,
+    gate::Gate,
     isolation::{Permit, for_a_while},
     lane::Lane,
     open::NotDue,
@@ -83,8 +84,9 @@ impl Lane {
     /// Runs the events in quarantine, one at a time and nothing else beside it, until the queue is empty or the handler is
     /// unavailable: then the event waits for the next look. The queue is looked at first, because another worker may
     /// have emptied it meanwhile: then the other event loops do not have to pause.
-    async fn empty_quarantine(&self) {
-        while self.has_quarantined().await {
+    async fn empty_quarantine(self: &Arc<Self>) {
+        let mut gate = Gate::new(self);
+        while gate.ask(1).0.starts() > 0 && self.has_quarantined().await {
             let alone = self.common.isolation.alone();
             let Some(permit) = self.common.stop.run_until_cancelled(alone).await else { return };
             // Taken only now: if another event kills the process before this one runs, that must not count against this one.
@@ -158,9 +160,6 @@ impl Lane {
     }
 
     async fn has_quarantined(&self) -> bool {
-        if self.common.stop.is_cancelled() {
-            return false;
-        }
         match self.common.broker.ready(&self.quarantine()).await {
             Ok(ready) => ready > 0,
             Err(error) => {

@@ -93,8 +93,8 @@ impl Lane {
 
     /// Publishes what follows from a decision, and settles the event.
     async fn carry_out(&self, claimed: Claimed, decision: Decision) -> RunEnd {
-        match self.follow_up(claimed.event(), decision).await {
-            Ok(end) => Ok(self.settle_one(claimed.ended(end)).await),
+        match self.follow_up(&claimed, decision).await {
+            Ok((end, untold)) => Ok(self.settle_one(claimed.ended(end, untold)).await),
             Err(disposition) => Err((self.let_go(claimed).await, NotSettled::Answer(disposition))),
         }
     }

@@ -96,9 +96,7 @@ impl Lane {
             let now = self.common.clock.now();
             settlement::crashed(crashes, event.crashes, event.attempts, self.spec.crash_limit, now)
         };
-        if let Some(Decision::DeadLetter(failed)) = &too_often {
-            self.log_dead_letter(event, failed, None);
-        } else if crashes > 0 {
+        if too_often.is_none() && crashes > 0 {
             tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, crashes, "event runs again; its worker died while it ran");
         }
         (claimed, too_often)

@@ -159,7 +159,8 @@ impl Loop {
                 starts = intake.starts();
             }
             while let Some(ended) = self.finished.pop_front() {
-                self.acknowledge(ended.settled());
+                let settled = ended.settled(&self.lane);
+                self.acknowledge(settled);
             }
         }
         let give_back_at = self.waiting.front().map(|ready| ready.work.deadline);

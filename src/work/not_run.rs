@@ -15,6 +15,7 @@ use crate::{
         event::Event,
         register::ClaimAnswer,
         time,
+        transition::Transition,
         words::{Reference, plain},
     },
     ports::RegisterError,
@@ -47,7 +48,11 @@ impl Lane {
     /// Drops a copy that is not wanted any more: logs it as a warning if a person has re-sent it, else for debugging.
     pub(super) async fn drop_copy(&self, event: &Event, claimed: &ClaimAnswer) {
         let id = plain(&event.id);
-        self.counters.unwanted(claimed);
+        if *claimed == ClaimAnswer::Replaced {
+            self.tell(event, &Transition::Replaced);
+        } else {
+            self.counters.stale();
+        }
         if !event.by_hand {
             return tracing::debug!(%id, ?claimed, "event dropped: it is not wanted any more");
         }

@@ -27,11 +27,7 @@ use super::{
     stage::{Disposition, NotSettled, Ready},
 };
 use crate::{
-    domain::{
-        event::Event,
-        settlement::{Decision, crashed_alone},
-        wire,
-    },
+    domain::{event::Event, settlement::crashed_alone, wire},
     ports::{BrokerError, Delivery},
 };
 
@@ -126,9 +122,6 @@ impl Lane {
         let event = &ready.work.event;
         let deaths = event.crashes.saturating_add(returns);
         let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit, self.common.clock.now());
-        if let Some(Decision::DeadLetter(failed)) = &too_often {
-            self.log_dead_letter(event, failed, None);
-        }
         // The reason for the quarantine, which failed tries in place replace.
         let reason = event.reason.clone();
         let (end, permit) = self.run_to_settlement((ready.unclaimed(), too_often), Some(permit)).await;

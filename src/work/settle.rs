@@ -17,14 +17,14 @@ use crate::{
 impl Lane {
     /// Settles one event, until the register has settled it.
     pub(super) async fn settle_one(&self, ended: Ended) -> Settled {
-        let Some(settle) = ended.settle(self.terms) else { return ended.settled() };
+        let Some(settle) = ended.settle(self.terms) else { return ended.settled(self) };
         let (mut pauses, mut is_logged) = (backoff().build(), false);
         loop {
             let asked = Instant::now();
             match self.common.register.settle(std::slice::from_ref(&settle)).await {
                 Ok(()) => {
                     self.common.register_answered(asked);
-                    return ended.settled();
+                    return ended.settled(self);
                 }
                 Err(error @ (RegisterError::Unreachable { .. } | RegisterError::InUse { .. })) => {
                     self.common.register_failed(asked, &error);

@@ -10,12 +10,13 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{busy_wait::BusyWait, common::Holding, late::HeldRun, leases::Lease};
+use super::{busy_wait::BusyWait, common::Holding, lane::Lane, late::HeldRun, leases::Lease};
 use crate::{
     domain::{
         event::Event,
         register::{Claim, CopyVersion, End, Settle, Terms},
         settlement::{Decision, Failed},
+        transition::Transition,
         ttl::{roughly, say},
         words::plain,
     },
@@ -122,7 +123,7 @@ impl Ready {
 
     /// Returns the event as one that may run, because its type has no register.
     pub(super) fn unclaimed(self) -> Claimed {
-        Claimed { work: self.work, lease: None }
+        Claimed { work: self.work, lease: None, took: None }
     }
 
     /// Returns the event as one that may run, because the register has granted its claim.
@@ -131,7 +132,7 @@ impl Ready {
         if self.work.event.stamp != stamp {
             Arc::make_mut(&mut self.work.event).stamp = stamp;
         }
-        Claimed { lease: Some(lease(&self.work)), work: self.work }
+        Claimed { lease: Some(lease(&self.work)), work: self.work, took: None }
     }
 
     /// Returns the receipt of a delivery that did not run, or whose run was given up.
@@ -144,6 +145,8 @@ impl Ready {
 pub(super) struct Claimed {
     work: Box<Work>,
     lease: Option<Lease>,
+    /// How long the last run took. `None` if the event has not run here.
+    pub(super) took: Option<Duration>,
 }
 
 impl Claimed {
@@ -170,9 +173,9 @@ impl Claimed {
         self.work.tries += 1;
     }
 
-    /// Returns the run as one that is over.
-    pub(super) fn ended(self, end: End) -> Ended {
-        Ended { work: self.work, lease: self.lease, end }
+    /// Returns the run as one that is over. `untold` is told once the event is settled.
+    pub(super) fn ended(self, end: End, untold: Option<Transition>) -> Ended {
+        Ended { work: self.work, lease: self.lease, end, untold }
     }
 
     /// Gives the run up. The lease is renewed until it is dropped.
@@ -201,6 +204,7 @@ pub(super) struct Ended {
     work: Box<Work>,
     lease: Option<Lease>,
     end: End,
+    untold: Option<Transition>,
 }
 
 impl Ended {
@@ -218,8 +222,11 @@ impl Ended {
         })
     }
 
-    /// Returns the delivery as one that the register has settled, or that has no register.
-    pub(super) fn settled(self) -> Settled {
+    /// Returns the delivery as one that the register has settled, or that has no register, and tells it.
+    pub(super) fn settled(self, lane: &Lane) -> Settled {
+        if let Some(transition) = &self.untold {
+            lane.tell(&self.work.event, transition);
+        }
         Settled { work: self.work }
     }
 

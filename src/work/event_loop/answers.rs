@@ -48,7 +48,8 @@ impl Loop {
 
     fn settled(&mut self, ended: Ended, is_settled: bool) {
         if is_settled {
-            return self.acknowledge(ended.settled());
+            let settled = ended.settled(&self.lane);
+            return self.acknowledge(settled);
         }
         // The key of this event is damaged. Other events do not wait for it.
         let lane = Arc::clone(&self.lane);

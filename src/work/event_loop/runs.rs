@@ -70,16 +70,17 @@ impl Loop {
     /// Carries out a decision. An event that needs no follow-up is settled with the next call.
     pub(super) fn follow_up(&mut self, claimed: Claimed, decision: Decision) {
         fail_point!("work.handled");
-        if decision == Decision::Finish {
+        if decision.is_finish() {
             fail_point!("work.followed-up");
-            self.finished.push_back(claimed.ended(End::Finished));
+            let untold = self.lane.transition(&claimed, &decision);
+            self.finished.push_back(claimed.ended(End::Finished, untold));
             return;
         }
         let (lane, permit) = (Arc::clone(&self.lane), self.permit.clone());
         self.detours.spawn(async move {
-            let (published, _) = for_a_while(permit, lane.follow_up(claimed.event(), decision)).await;
+            let (published, _) = for_a_while(permit, lane.follow_up(&claimed, decision)).await;
             match published {
-                Ok(end) => Detour::Ended(claimed.ended(end)),
+                Ok((end, untold)) => Detour::Ended(claimed.ended(end, untold)),
                 Err(disposition) => lane.give_up(claimed, disposition).await,
             }
         });

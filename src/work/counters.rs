@@ -113,9 +113,9 @@ counters! {
     types {
     /// Deliveries taken from the broker, without the messages of sources.
     delivered => DELIVERED,
-    /// Runs that succeeded.
+    /// Runs that succeeded and were settled.
     done => HANDLED ("outcome", "done"),
-    /// Runs whose event the handler discarded.
+    /// Runs whose event the handler discarded, and that were settled.
     discarded => HANDLED ("outcome", "discarded"),
     /// Runs that failed and are tried again, in place or through a retry queue.
     retried => HANDLED ("outcome", "retried"),

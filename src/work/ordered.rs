@@ -12,7 +12,6 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use backon::BackoffBuilder as _;
-use fail::fail_point;
 use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,9 +28,9 @@ use super::{
     stage::{Disposition, NotSettled, Ready},
 };
 use crate::{
-    domain::{event::Event, register},
+    domain::{event::Event, register::ClaimAnswer},
     outage::backoff,
-    ports::Receipt,
+    ports::{Receipt, RegisterError},
 };
 
 /// How long a worker believes that its handler is unavailable while other workers have the events and it tries none.
@@ -143,6 +142,7 @@ impl Lane {
             }
         };
         let (mut next, mut looks) = (Instant::now(), looks_at_busy().build());
+        let (mut pauses, mut unread) = (backoff().build(), 0);
         if let Some(before) = tried.filter(|tried| tried.is_about(&ready.work.event)) {
             next = before.apply(Arc::make_mut(&mut ready.work.event));
         }
@@ -156,78 +156,74 @@ impl Lane {
             let Some((answer, permit)) = claimed else {
                 return Err(GivenBack(Some(Tried { event: Arc::clone(&ready.work.event), next })));
             };
-            let claimed = match answer {
-                None => (ready.unclaimed(), None),
-                Some((register::ClaimAnswer::Run { fence, crashes, stamp }, asked)) => {
-                    fail_point!("work.claimed");
-                    self.grant(ready, stamp, (fence, crashes), asked)
+            let granted = match answer {
+                None => Ok((ready.unclaimed(), None)),
+                Some((answer, asked)) => self.grant(ready, answer, asked),
+            };
+            let end = match granted {
+                Ok(granted) => {
+                    (looks, pauses, unread) = (looks_at_busy().build(), backoff().build(), 0);
+                    self.run_to_settlement(granted, permit).await.0
                 }
-                Some((register::ClaimAnswer::Busy | register::ClaimAnswer::Alone, _)) => {
-                    next = Instant::now() + looks.next().unwrap_or_default();
-                    continue;
-                }
-                Some((register::ClaimAnswer::Later(time), _)) => {
+                Err(not_settled) => {
                     drop(permit);
-                    let disposition = self.copy_until(&ready.work.event, Wait::Until(time)).await;
-                    return self.answer_head(ready.into_receipt(), disposition).await;
-                }
-                Some((answer @ (register::ClaimAnswer::Stale | register::ClaimAnswer::Replaced), _)) => {
-                    drop(permit);
-                    self.drop_delivery(ready, answer).await;
-                    return Ok(());
+                    Err(not_settled)
                 }
             };
-            let (end, _) = self.run_to_settlement(claimed, permit).await;
-            (ready, next) = match end {
+            let (mut kept, why) = match end {
                 Ok(settled) => {
                     settled.acknowledge().await;
                     return Ok(());
                 }
-                Err((ready, NotSettled::Answer(disposition))) => {
-                    return self.answer_head(ready.into_receipt(), disposition).await;
-                }
-                Err((ready, NotSettled::Unavailable)) => {
-                    (ready, self.health.outage().map_or_else(Instant::now, |outage| outage.next))
-                }
-                Err((ready, NotSettled::Again(after))) => (ready, Instant::now() + after),
-                Err((ready, NotSettled::Waits)) => (ready, Instant::now() + scheduled::LOOK_AGAIN),
+                Err(not_settled) => not_settled,
             };
-            looks = looks_at_busy().build();
+            let pause = match why {
+                NotSettled::Answer(disposition) => return self.answer_head(kept.into_receipt(), disposition).await,
+                NotSettled::Later(time) => {
+                    let disposition = self.copy_until(&kept.work.event, Wait::Until(time)).await;
+                    return self.answer_head(kept.into_receipt(), disposition).await;
+                }
+                NotSettled::Unwanted(answer) => {
+                    self.drop_delivery(kept, answer).await;
+                    return Ok(());
+                }
+                NotSettled::Busy | NotSettled::Alone => looks.next().unwrap_or_default(),
+                NotSettled::Damaged(error) => {
+                    self.log_unreadable(&kept.work.event, &error, unread);
+                    self.unclaim(&mut kept).await;
+                    unread += 1;
+                    pauses.next().unwrap_or_default()
+                }
+                NotSettled::Unavailable => {
+                    self.health.outage().map_or(Duration::ZERO, |outage| outage.next - Instant::now())
+                }
+                NotSettled::Again(after) => after,
+                NotSettled::Waits => scheduled::LOOK_AGAIN,
+            };
+            (ready, next) = (kept, Instant::now() + pause);
         }
     }
 
-    /// Claims the event at the head as often as it takes: what comes next waits behind it. Without the register there is
-    /// nothing to claim. `None` if the event is to wait no longer: then nothing is claimed.
+    /// Claims the event at the head. Without the register there is nothing to claim. `None` if the event is to wait no longer:
+    /// then nothing is claimed.
     async fn claim_in_place(
         &self,
         ready: &mut Ready,
         over: &CancellationToken,
-    ) -> Option<(Option<(register::ClaimAnswer, Instant)>, Option<Permit>)> {
-        let (mut pauses, mut unread) = (backoff().build(), 0);
+    ) -> Option<(Option<(Result<ClaimAnswer, RegisterError>, Instant)>, Option<Permit>)> {
         loop {
             let permit = self.unless_over(over, ready.work.deadline, self.common.isolation.shared()).await?;
             if !self.spec.register {
                 return Some((None, Some(permit)));
             }
             // The type never puts an event aside, however often its worker dies: the claim says that it is alone.
-            let (answer, permit) = for_a_while(Some(permit), self.claim_one(ready, true, over)).await;
-            let pause = match answer? {
-                // Redis was down for longer than this event may keep others from starting.
-                Ok((register::ClaimAnswer::Run { .. }, _)) if permit.is_none() => {
-                    self.unclaim(ready).await;
-                    None
-                }
-                Ok(answer) => return Some((Some(answer), permit)),
-                Err(error) => {
-                    self.log_unreadable(&ready.work.event, &error, unread);
-                    self.unclaim(ready).await;
-                    unread += 1;
-                    pauses.next()
-                }
-            };
-            drop(permit);
-            let pause = tokio::time::sleep(pause.unwrap_or_default());
-            self.unless_over(over, ready.work.deadline, pause).await?;
+            let (claimed, permit) = for_a_while(Some(permit), self.claim_one(ready, true, over)).await;
+            let (answer, asked) = claimed?;
+            if permit.is_some() || !matches!(answer, Ok(ClaimAnswer::Run { .. })) {
+                return Some((Some((answer, asked)), permit));
+            }
+            // Redis was down for longer than this event may keep others from starting.
+            self.unclaim(ready).await;
         }
     }
 

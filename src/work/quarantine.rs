@@ -130,19 +130,12 @@ impl Lane {
                 settled.acknowledge().await;
                 return ControlFlow::Continue(());
             }
-            Err((
-                ready,
-                NotSettled::Answer(
-                    disposition @ (Disposition::Acknowledge | Disposition::AcknowledgeAtOnce | Disposition::Reject),
-                ),
-            )) => {
+            Err((ready, NotSettled::Answer(disposition))) if disposition != Disposition::GiveBack => {
                 self.answer(ready, disposition).await;
                 return ControlFlow::Continue(());
             }
             Err((ready, NotSettled::Unavailable | NotSettled::Waits)) => (ready, ControlFlow::Break(())),
-            Err((ready, NotSettled::Answer(Disposition::GiveBack) | NotSettled::Again(_))) => {
-                (ready, ControlFlow::Continue(()))
-            }
+            Err((ready, _)) => (ready, ControlFlow::Continue(())),
         };
         // As a copy: before RabbitMQ 4.3 a delivery that is given back counts like a crash.
         self.counters.given_back();

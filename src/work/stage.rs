@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
+use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
@@ -14,13 +15,13 @@ use super::{busy_wait::BusyWait, common::Holding, lane::Lane, late::HeldRun, lea
 use crate::{
     domain::{
         event::Event,
-        register::{Claim, CopyVersion, End, Settle, Terms},
+        register::{Claim, ClaimAnswer, CopyVersion, End, Settle, Terms},
         settlement::{Decision, Failed},
         transition::Transition,
         ttl::{roughly, say},
         words::plain,
     },
-    ports::{Receipt, TakenBack, Written},
+    ports::{Receipt, RegisterError, TakenBack, Written},
 };
 
 /// A delivery that holds an event, and what the worker knows of it.
@@ -128,7 +129,7 @@ impl Ready {
 
     /// Returns the event as one that may run, because the register has granted its claim.
     pub(super) fn claimed(mut self, stamp: CopyVersion, lease: impl FnOnce(&Work) -> Lease) -> Claimed {
-        self.work.is_claim_open = false;
+        (self.work.is_claim_open, self.work.copying) = (false, None);
         if self.work.event.stamp != stamp {
             Arc::make_mut(&mut self.work.event).stamp = stamp;
         }
@@ -187,8 +188,22 @@ impl Claimed {
 /// A run and how it ended.
 pub(super) type Ran = (Claimed, Result<Decision, NotSettled>);
 
-/// Why an event is not settled although it was claimed. Only a failed run (`Again`) may spend an attempt.
+/// An event that may run, and a decision if it has crashed its worker too often to run.
+pub(super) type Granted = (Claimed, Option<Decision>);
+
+/// Why an event is not settled: the register did not grant its claim, or its run was given up. Only a failed run (`Again`) may
+/// spend an attempt.
 pub(super) enum NotSettled {
+    /// Another event of its reference runs.
+    Busy,
+    /// The event must run alone.
+    Alone,
+    /// The event is not due by Redis's clock.
+    Later(Timestamp),
+    /// The event is stale or replaced.
+    Unwanted(ClaimAnswer),
+    /// The event's key in Redis is damaged.
+    Damaged(RegisterError),
     /// The delivery is answered like this: the worker stops, the follow-up cannot be published, or the event is stale.
     Answer(Disposition),
     /// The handler is unavailable.

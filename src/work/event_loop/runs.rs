@@ -11,7 +11,6 @@ use crate::{
     domain::{register::End, settlement::Decision},
     work::{
         isolation::for_a_while,
-        not_run::Wait,
         stage::{Claimed, Detour, NotSettled, Ran},
     },
 };
@@ -55,15 +54,7 @@ impl Loop {
                     (claimed, ran)
                 });
             }
-            Err(NotSettled::Answer(disposition)) => {
-                self.detours.spawn(lane.give_up(claimed, disposition));
-            }
-            Err(NotSettled::Unavailable | NotSettled::Waits) => {
-                self.detours.spawn(async move {
-                    let ready = lane.let_go(claimed).await;
-                    lane.wait_as_copy(ready, Wait::Busy).await
-                });
-            }
+            Err(why) => drop(self.detours.spawn(lane.give_up(claimed, why))),
         }
     }
 
@@ -81,7 +72,7 @@ impl Loop {
             let (published, _) = for_a_while(permit, lane.follow_up(&claimed, decision)).await;
             match published {
                 Ok((end, untold)) => Detour::Ended(claimed.ended(end, untold)),
-                Err(disposition) => lane.give_up(claimed, disposition).await,
+                Err(disposition) => lane.give_up(claimed, NotSettled::Answer(disposition)).await,
             }
         });
     }

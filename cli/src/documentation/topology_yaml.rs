@@ -243,7 +243,7 @@ fn below(kind: &Kind) -> Option<&'static Level> {
 #[test]
 fn the_page_of_the_file_is_as_the_code_says() {
     let mut text = format!(
-        "# topology.yaml\n\n{}\n\n{}\n\n",
+        "# topology.yaml\n\n{}\n\n{}\n",
         wrapped(
             "Every key of the file. `topology validate` checks a file, `topology plan` shows what a change of it would do on the \
              broker, and `topology schema` prints the JSON Schema with which an editor completes the keys."
@@ -256,14 +256,6 @@ fn the_page_of_the_file_is_as_the_code_says() {
              with the former file do."
         )
     );
-    text += "## Keys\n\n";
-    for part in LEVELS.map(part) {
-        let links =
-            part.level.keys.iter().map(|key| format!("[`{}`](#{})", key.name, super::anchor(&heading(&part, key))));
-        let line =
-            format!("- [{}](#{}): {}", part.title, super::anchor(part.title), links.collect::<Vec<_>>().join(", "));
-        let _ = writeln!(text, "{}", wrapped(&line).replace('\n', "\n  "));
-    }
     for part in LEVELS.map(part) {
         let _ = write!(text, "\n## {}\n\n{}\n", part.title, wrapped(part.about));
         for key in part.level.keys {

@@ -39,16 +39,13 @@ fn part(level: &'static Level) -> Part {
         "a type" => (
             "A type",
             "types.*.",
-            "The settings of one type, at `types.<type>`. The same keys in `defaults` are the settings of all types that do not \
-             have their own. The examples are lines below the name of the type.",
+            "The settings of one type, at `types.<type>`. A key in `defaults` is the setting of all types that \
+             do not have their own.",
             Frame::Type,
         ),
-        "`coalesce`" => (
-            "Coalescing",
-            "types.*.coalesce.",
-            "The keys of `coalesce` in a type or in `defaults`. The examples are lines below the name of the type.",
-            Frame::Type,
-        ),
+        "`coalesce`" => {
+            ("Coalescing", "types.*.coalesce.", "The keys of `coalesce` in a type or in `defaults`.", Frame::Type)
+        }
         "`retry`" => ("Retries", "types.*.retry.", "The keys of `retry` in a type or in `defaults`.", Frame::Type),
         "`in-place`" => {
             ("Tries in place", "types.*.in-place.", "The keys of `in-place` in a type or in `defaults`.", Frame::Type)
@@ -59,14 +56,14 @@ fn part(level: &'static Level) -> Part {
             "A schedule",
             "schedules.*.",
             "The keys of one schedule, at `schedules.<name>`. [Schedules](../schedules.md) explains them. After a change \
-             `topology apply` arms what is new; nothing changes on the broker. The examples are lines below the name.",
+             `topology apply` arms what is new; nothing changes on the broker.",
             Frame::Schedule,
         ),
         "a source" => (
             "A source",
             "sources.*.",
             "The keys of one source, at `sources.<name>`. [Sources](../sources.md) explains them. A change needs a restart of the \
-             workers alone. The examples are lines below the name.",
+             workers alone.",
             Frame::Source,
         ),
         "a rule of a source" => (
@@ -135,7 +132,8 @@ fn effect(part: &Part, key: &Key) -> Option<&'static str> {
             Some("[Renaming](../how-to/change-in-production.md#a-new-name-for-a-type) has the steps.")
         }
         ("", "adopt") => Some("See [Adopting existing objects](../operations/changes.md#adopting-existing-objects)."),
-        ("redis.", "prefix" | "shards") => Some(
+        ("redis.", "shards") => Some("As that of [`redis.prefix`](#redisprefix)."),
+        ("redis.", "prefix") => Some(
             "Replace all publishers and workers at once. The keys with the former value are not read any more, as if Redis were \
              emptied: events may run twice, and older ones after newer ones. `topology plan` says so.",
         ),
@@ -163,7 +161,7 @@ fn effect(part: &Part, key: &Key) -> Option<&'static str> {
     if actions.contains(&Action::Migrate) || actions.contains(&Action::Blocked) {
         Some("`topology apply --migrate` replaces queues, and moves their messages.")
     } else if actions.contains(&Action::Create) || actions.contains(&Action::Leftover) {
-        Some("`topology apply` declares what is new; `--prune` removes what the former value needed.")
+        Some("New objects: `topology apply`, and later `--prune`.")
     } else if actions.contains(&Action::Change) {
         Some("`topology apply` changes a policy in place.")
     } else {
@@ -249,11 +247,12 @@ fn the_page_of_the_file_is_as_the_code_says() {
              broker, and `topology schema` prints the JSON Schema with which an editor completes the keys."
         ),
         wrapped(
-            "A **duration** is a number and a unit, such as `250ms`, `90s`, `1h 30m` or `30d`, in whole milliseconds. `on` and \
-             `off` may also be written as `true` and `false`. A `*` in a heading stands for a name that you choose. *A change* \
-             says what another value of the key needs; without it nothing changes on the broker, and publishers and workers need a \
-             restart. [Changes and their flags](../operations/changes.md#changes-and-their-flags) tells what publishers and workers \
-             with the former file do."
+            "A **duration** is a number and a unit, such as `250ms`, `90s`, `1h 30m` or `30d`, in whole milliseconds. `on` \
+             and `off` may also be written as `true` and `false`. A `*` in a heading stands for a name that you choose, and \
+             the example has lines below that name. *A change* says what another value of the key needs. Without that line \
+             nothing changes on the broker, and publishers and workers need a restart. [Changes and their \
+             flags](../operations/changes.md#changes-and-their-flags) tells what publishers and workers with the former file \
+             do."
         )
     );
     for part in LEVELS.map(part) {

@@ -1,4 +1,4 @@
-//! Events of schedules: each arms the next one. `docs/schedules.md` has the protocol.
+//! Events of schedules: each arms the next one. `docs/schedules-protocol.md` has the protocol.
 //!
 //! With `mode: fixed` the next event is published before the handler starts, and with `mode: sequential` after it has ended. Either way
 //! it is confirmed before the state says so, and the state is written before this event is acknowledged. A crash in between

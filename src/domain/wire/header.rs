@@ -1,6 +1,6 @@
 //! Every property and header of an event's message. `docs/reference/headers.md` is made from [`FIELDS`].
 
-use crate::domain::schedule::link;
+use crate::domain::{message::REPLAYS, schedule::link};
 
 pub(super) const REFERENCE: &str = "reference";
 pub(super) const CREATED_AT: &str = "created_at";
@@ -15,9 +15,6 @@ pub(super) const GENERATION: &str = "generation";
 pub(super) const BUSY: &str = "busy";
 pub(super) const CRASHES: &str = "crashes";
 pub(super) const TRACEPARENT: &str = "traceparent";
-
-/// The header that counts how often a person has replayed an event out of dead-letter. Copies keep it like a foreign one.
-pub const REPLAYS: &str = "replays";
 
 /// The headers that [`encode`](super::encode) writes or removes.
 pub(super) const ALL: [&str; 13] = [

@@ -10,6 +10,8 @@
 #![doc = include_str!("../examples/apply.rs")]
 //! ```
 //!
+//! [`Admin::status`] tells what is wrong with a topology that is applied, with a command for each finding.
+//!
 //! The modules are for the command and for the tests of this repository. They change in any release.
 
 mod admin;
@@ -30,6 +32,10 @@ pub mod observed;
 pub mod plan;
 mod register;
 mod schedules;
+#[doc(hidden)]
+pub mod status;
+#[doc(hidden)]
+pub mod text;
 mod watch;
 
 #[doc(hidden)]
@@ -39,5 +45,6 @@ pub use {
     change::{Applied, Asked, Doomed, LeftTypes, Options, Planned, ScheduleChanges},
     error::AdminError,
     register::Looked,
+    status::{Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict},
     watch::Watch,
 };

@@ -1,8 +1,8 @@
-//! The progress of a change, for the program that makes it.
+//! The progress of a change or a look, for the program that makes it.
 
 use async_trait::async_trait;
 
-/// Hears of a change while it runs. Every method may be left as it is; `()` hears nothing.
+/// Hears of a change, or of a look at the broker, while it runs. Every method may be left as it is; `()` hears nothing.
 #[async_trait]
 pub trait Watch: Send + Sync {
     /// A note: what the change waits for, for example.

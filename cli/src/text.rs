@@ -1,6 +1,5 @@
-//! Text for the columns of a terminal: sentences are folded, cells are cut, and times are relative to now.
+//! Text for the columns of a terminal: sentences are folded, and cells are cut.
 
-use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The least width of a screen, even of a narrower terminal.
@@ -69,46 +68,11 @@ fn acts(character: char) -> bool {
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Returns a time relative to now, in at most this many of the largest units.
-pub(crate) fn relative(now: Timestamp, time: Timestamp, units: usize) -> String {
-    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
-    let away = time.duration_since(now);
-    let mut left = away.unsigned_abs().as_secs();
-    let said = UNITS.iter().map(|(unit, name)| {
-        let count = left / unit;
-        left %= unit;
-        (count, name)
-    });
-    let said = said.skip_while(|(count, _)| *count == 0).take(units).filter(|(count, _)| *count > 0);
-    let said = said.map(|(count, name)| format!("{count}{name}")).collect::<Vec<_>>().join(" ");
-    match (said.is_empty(), away.is_negative()) {
-        (true, _) => "now".to_owned(),
-        (false, true) => format!("{said} ago"),
-        (false, false) => format!("in {said}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
 
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).expect("a time")
-    }
-
-    #[rstest]
-    #[case(0, 2, "now")]
-    #[case(5, 1, "in 5s")]
-    #[case(60, 2, "in 1m")]
-    #[case(3_725, 2, "in 1h 2m")]
-    #[case(3_725, 1, "in 1h")]
-    #[case(-90, 2, "1m 30s ago")]
-    #[case(86_400 * 400 + 60, 2, "in 400d")]
-    fn a_time_is_shown_relative_to_now(#[case] seconds: i64, #[case] units: usize, #[case] expected: &str) {
-        assert_eq!(relative(at(1_000_000_000), at(1_000_000_000 + seconds), units), expected);
-    }
 
     #[rstest]
     #[case("short", 5, "short")]

@@ -73,7 +73,7 @@ const ANSWERS: &[Answer] = &[
     same::<schedule::ScheduleView>("schedule show"),
     Answer { command: "schema", document: any_schema, line: any_schema },
     lines::<source::Tested, source::TestedLine>("source test"),
-    same::<status::Summary>("status"),
+    same::<status::Document<'_>>("status"),
     same::<validate::Answer>("validate"),
     same::<hatchery::Summary>("work"),
 ];

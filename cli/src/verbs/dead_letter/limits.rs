@@ -14,6 +14,7 @@ use hatchery::{
 use hatchery_admin::{
     management::ManagementApi,
     plan::{Shadowing, shadowing},
+    text::quoted,
 };
 use tokio::time::timeout;
 
@@ -21,7 +22,6 @@ use crate::{
     args::Common,
     exit::{Ended, Exit},
     output::Output,
-    verbs::status::quoted,
 };
 
 const KEY: &str = "delivery-limit";

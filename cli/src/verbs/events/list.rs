@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use hatchery::{EventInfo, Events, EventsError, Topology};
+use hatchery_admin::{Unlisted, status::not_listed};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,11 +17,12 @@ use super::{
 };
 use crate::{
     args::Common,
+    connect::here,
     exit::Exit,
     load,
     output::{Format, Output},
     text::sentence,
-    verbs::status::{Unlisted, not_listed, note},
+    verbs::status::unlisted_words,
 };
 
 /// List events that wait, run, are retried or were dead-lettered
@@ -97,7 +99,9 @@ async fn list(
     // With -o ndjson the events are the whole answer.
     let unlisted = match output.format {
         Format::Ndjson => None,
-        Format::Text | Format::Json => not_listed(common, topology, &args.filters.types, events).await,
+        Format::Text | Format::Json => {
+            not_listed(&common.amqp_url()?, &here("topology events"), topology, &args.filters.types, events).await
+        }
     };
     match output.format {
         Format::Text => {
@@ -140,7 +144,7 @@ pub(super) fn screen(
         [] => "Nothing is found.\n".to_owned(),
         list => table::table(list, Some(topology), now, columns),
     };
-    match unlisted.and_then(note) {
+    match unlisted.and_then(|places| unlisted_words(places, "at least")) {
         Some(note) => format!("{found}\n{}", sentence(&note, columns)),
         None => found,
     }

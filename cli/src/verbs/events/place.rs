@@ -10,10 +10,10 @@ use hatchery::{
     EventInfo, State, Topology,
     internals::{names::Names, whereabouts::Whereabouts},
 };
+use hatchery_admin::text::quoted;
 use jiff::Timestamp;
 
 use super::counts::QueueCounts;
-use crate::verbs::status::quoted;
 
 /// How long after its due time an event may be on its way. The management API's figures are up to five seconds old.
 const ON_ITS_WAY: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ use hatchery::{
     EventInfo, EventSelector, Events, State, Topology,
     internals::{reason::failed_at, register::DedupSlot, spec::TypeSpec},
 };
+use hatchery_admin::text::{quoted, relative};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -26,8 +27,7 @@ use crate::{
     exit::{Ended, Exit},
     load,
     output::{Format, Output},
-    text::{LEAST, cut, folded, relative},
-    verbs::status::quoted,
+    text::{LEAST, cut, folded},
 };
 
 /// How long the second look waits. The management API's figures are up to five seconds old.

@@ -3,13 +3,14 @@
 use anstyle::Style;
 use comfy_table::{ContentArrangement, Table, presets};
 use hatchery::{EventInfo, State, Topology};
+use hatchery_admin::text::relative;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::scheduled::OfSchedule;
 use crate::{
     output::{CYAN, DIM, RED, YELLOW},
-    text::{LEAST, cut, relative},
+    text::{LEAST, cut},
 };
 
 /// The largest width of the type column. There are few types, and people know them by their first letters.

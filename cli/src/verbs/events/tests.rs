@@ -10,7 +10,7 @@ use hatchery::{
         state::{Mark, SlotState},
     },
 };
-use hatchery_admin::observed::Counts;
+use hatchery_admin::{Unlisted, observed::Counts};
 use jiff::Timestamp;
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
     counts::QueueCounts,
     list, moving, place, show,
 };
-use crate::{golden::screens, verbs::status::Unlisted};
+use crate::golden::screens;
 
 const ID: &str = "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11";
 

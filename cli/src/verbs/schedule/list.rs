@@ -2,6 +2,7 @@
 
 use anstyle::Style;
 use comfy_table::{ContentArrangement, Table, presets};
+use hatchery_admin::text::relative;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,7 +17,7 @@ use crate::{
     exit::Exit,
     load,
     output::{CYAN, DIM, Format, Output, RED, YELLOW},
-    text::{LEAST, cut, relative},
+    text::{LEAST, cut},
 };
 
 /// List the schedules, their next instants and their last runs

@@ -1,46 +1,29 @@
 //! `topology status`: what is wrong, and how many events are where.
 //!
-//! `gather` looks at the broker and at Redis; `findings` and `types` draw the conclusions, without I/O; `screen` draws
-//! them.
+//! `hatchery-admin` knows it; `screen` draws it.
 
-mod finding;
-mod findings;
-mod gather;
-mod observation;
-mod redis;
 mod screen;
-mod shadows;
-mod silence;
-mod summary;
 #[cfg(test)]
 mod tests;
-mod types;
-mod unlisted;
 mod watch;
-mod wedged;
-mod words;
-mod workers;
 
 use std::time::Duration;
 
-use hatchery::internals::{compile::compile, ttl::parse_duration};
+use hatchery::internals::ttl::parse_duration;
+use hatchery_admin::{Admin, Status, Verdict};
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::time::sleep;
 
+pub(crate) use self::screen::unlisted_words;
 use self::{
-    gather::Sources,
-    observation::Reading,
     screen::{Room, screen},
-    summary::Verdict,
     watch::{Watch, looking},
-};
-pub(crate) use self::{
-    summary::Summary,
-    types::Unlisted,
-    unlisted::{not_listed, note},
-    words::quoted,
 };
 use crate::{
     args::Common,
+    change::Screen,
+    connect::{admin, told},
     exit::Exit,
     load,
     output::{Format, Output},
@@ -88,12 +71,25 @@ fn parse_interval(text: &str) -> anyhow::Result<Duration> {
     Ok(interval)
 }
 
+/// The answer of `topology status`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document<'a> {
+    /// The version of this format.
+    format_version: u32,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
+impl<'a> Document<'a> {
+    const fn of(status: &'a Status) -> Self {
+        Self { format_version: 1, status }
+    }
+}
+
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let topology = load::topology(common, output)?;
-    let desired = compile(&topology)?;
-    let sources = Sources::new(common, &topology, &desired)?;
+    let admin = admin(common, load::topology(common, output)?, "topology status")?;
     let verdict =
-        if args.watch { watch(&sources, args.interval, output).await? } else { Some(once(&sources, output).await?) };
+        if args.watch { watch(&admin, args.interval, output).await? } else { Some(once(&admin, output).await?) };
     Ok(match verdict {
         Some(Verdict::Look) if args.detailed_exitcode => Exit::Pending,
         Some(Verdict::Stuck) if args.detailed_exitcode => Exit::Blocked,
@@ -101,42 +97,25 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     })
 }
 
-/// Looks once. If a timer may be wedged, looks at it twice more, because one reading cannot tell.
-async fn once(sources: &Sources<'_>, output: Output) -> anyhow::Result<Verdict> {
-    let mut seen = sources.look(&[]).await?;
-    let spinner = output.spinner();
-    while sources.must_look_again(&seen) {
-        spinner.set_message("Timers hold due events; looking again, to see whether they leave …");
-        sleep(wedged::APART).await;
-        match sources.read_again().await {
-            Ok(reading) => seen.readings.push(reading),
-            Err(error) => {
-                output.warn(&format!("whether timers are wedged is not known: {error}"));
-                break;
-            }
-        }
-    }
-    spinner.finish_and_clear();
-    let summary = Summary::of(sources.topology, sources.desired, &seen);
-    show(&summary, output)?;
-    Ok(summary.verdict)
+async fn once(admin: &Admin, output: Output) -> anyhow::Result<Verdict> {
+    let status = admin.status(&Screen::new(output)).await.map_err(told)?;
+    show(&status, output)?;
+    Ok(status.verdict)
 }
 
 /// Looks again and again until a signal comes. Returns the last verdict, or none if the signal came before.
-async fn watch(sources: &Sources<'_>, interval: Duration, output: Output) -> anyhow::Result<Option<Verdict>> {
+async fn watch(admin: &Admin, interval: Duration, output: Output) -> anyhow::Result<Option<Verdict>> {
     let (mut watch, mut verdict, mut drawn) = (Watch::start(output)?, None, None);
-    let mut readings: Vec<Reading> = Vec::new();
+    let mut looks = admin.looks().map_err(told)?;
     loop {
         let looked = tokio::select! {
-            looked = looking(sources.look(&readings), drawn, output) => looked,
+            looked = looking(looks.again(), drawn, output) => looked.map_err(told),
             () = watch.stopped() => return Ok(verdict),
         };
         match looked {
-            Ok(seen) => {
-                let summary = Summary::of(sources.topology, sources.desired, &seen);
-                readings = with_reading(readings, seen.readings.last());
-                watch.draw(&screen_of(&summary, output), || show(&summary, output))?;
-                (verdict, drawn) = (Some(summary.verdict), Some(summary.at));
+            Ok(status) => {
+                watch.draw(&screen_of(&status, output), || show(&status, output))?;
+                (verdict, drawn) = (Some(status.verdict), Some(status.at));
                 if Output::is_closed() {
                     return Ok(verdict);
                 }
@@ -152,28 +131,13 @@ async fn watch(sources: &Sources<'_>, interval: Duration, output: Output) -> any
     }
 }
 
-/// Adds a reading to the earlier ones. RabbitMQ reports a queue's figures anew only after some seconds, so a reading too
-/// soon after the last one tells nothing new.
-fn with_reading(mut readings: Vec<Reading>, new: Option<&Reading>) -> Vec<Reading> {
-    let is_new = |new: &&Reading| {
-        let since = readings.last().map(|last| new.at.duration_since(last.at));
-        since.is_none_or(|since| since.unsigned_abs() >= wedged::APART)
-    };
-    if let Some(new) = new.filter(is_new) {
-        readings.push(new.clone());
-    }
-    let spare = readings.len().saturating_sub(wedged::READINGS);
-    readings.drain(..spare);
-    readings
+fn screen_of(status: &Status, output: Output) -> String {
+    screen(status, Room { columns: Output::columns(), rows: Output::rows() }, output.verbose)
 }
 
-fn screen_of(summary: &Summary, output: Output) -> String {
-    screen(summary, Room { columns: Output::columns(), rows: Output::rows() }, output.verbose)
-}
-
-fn show(summary: &Summary, output: Output) -> std::io::Result<()> {
+fn show(status: &Status, output: Output) -> std::io::Result<()> {
     match output.format {
-        Format::Text => output.print(&screen_of(summary, output)),
-        Format::Json | Format::Ndjson => output.json(summary),
+        Format::Text => output.print(&screen_of(status, output)),
+        Format::Json | Format::Ndjson => output.json(&Document::of(status)),
     }
 }

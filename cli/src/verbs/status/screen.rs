@@ -2,17 +2,13 @@
 
 use anstyle::Style;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use hatchery_admin::{Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict, text::relative};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::{
-    finding::Severity,
-    summary::{Found, Summary, Verdict},
-    types::{SourceLine, TypeLine, Unlisted},
-};
 use crate::{
     output::{CYAN, DIM, GREEN, RED, YELLOW},
-    text::{LEAST, cut, folded, relative},
+    text::{LEAST, cut, folded},
 };
 
 /// From this width on there is room for whole numbers and dates.
@@ -32,23 +28,23 @@ pub(super) struct Room {
 }
 
 /// Returns the screen. With `verbose` it has a line for every type, even if the terminal has fewer rows.
-pub(super) fn screen(summary: &Summary, room: Room, verbose: bool) -> String {
+pub(super) fn screen(status: &Status, room: Room, verbose: bool) -> String {
     let width = room.columns.max(LEAST);
     let readable = if width == ENDLESS { ENDLESS } else { width.min(LONGEST_LINE) };
-    let mut top = vec![head(summary), String::new()];
-    for found in &summary.findings {
+    let mut top = vec![head(status), String::new()];
+    for found in &status.findings {
         top.extend(finding(found, readable));
     }
-    if !summary.findings.is_empty() {
+    if !status.findings.is_empty() {
         top.push(String::new());
     }
-    let bottom = notes(summary, readable);
-    let sources = if summary.sources.is_empty() { Vec::new() } else { source_table(&summary.sources, width) };
+    let bottom = notes(status, readable);
+    let sources = if status.sources.is_empty() { Vec::new() } else { source_table(&status.sources, width) };
     let others = top.len() + bottom.len() + sources.len() + 3;
     let free = room.rows.filter(|_| !verbose).map(|rows| rows.saturating_sub(others).max(3));
-    let (types, hidden) = shown(&summary.types, free);
+    let (types, hidden) = shown(&status.types, free);
     let mut lines = top;
-    lines.extend(table(&types, summary.at, width).lines().map(str::to_owned));
+    lines.extend(table(&types, status.at, width).lines().map(str::to_owned));
     if hidden > 0 {
         lines.push(format!("{DIM}… and {hidden} more types, which have less to do (-v shows all){DIM:#}"));
     }
@@ -57,16 +53,16 @@ pub(super) fn screen(summary: &Summary, room: Room, verbose: bool) -> String {
     lines.join("\n") + "\n"
 }
 
-fn head(summary: &Summary) -> String {
-    let broker = summary.broker.as_ref().map(|version| format!("RabbitMQ {version}, ")).unwrap_or_default();
-    let at = summary.at.strftime("%Y-%m-%d %H:%M:%SZ");
-    let (style, verdict) = match summary.verdict {
-        Verdict::Well if summary.unknown.is_empty() => (GREEN, "nothing is wrong"),
+fn head(status: &Status) -> String {
+    let broker = status.broker.as_ref().map(|version| format!("RabbitMQ {version}, ")).unwrap_or_default();
+    let at = status.at.strftime("%Y-%m-%d %H:%M:%SZ");
+    let (style, verdict) = match status.verdict {
+        Verdict::Well if status.unknown.is_empty() => (GREEN, "nothing is wrong"),
         Verdict::Well => (GREEN, "nothing is wrong as far as is known"),
         Verdict::Look => (YELLOW, "look at this"),
         Verdict::Stuck => (RED, "events are stuck"),
     };
-    format!("{} on {broker}{at}: {style}{verdict}{style:#}", summary.topology)
+    format!("{} on {broker}{at}: {style}{verdict}{style:#}", status.topology)
 }
 
 fn finding(found: &Found, width: usize) -> Vec<String> {
@@ -100,18 +96,18 @@ fn finding(found: &Found, width: usize) -> Vec<String> {
 }
 
 /// Returns the lines below the table.
-fn notes(summary: &Summary, width: usize) -> Vec<String> {
+fn notes(status: &Status, width: usize) -> Vec<String> {
     let mut notes = Vec::new();
     // RabbitMQ's counts are some seconds old, and those of the register are not.
-    if let Some(unlisted) = unlisted_words(&summary.unlisted, "about") {
+    if let Some(unlisted) = unlisted_words(&status.unlisted, "about") {
         notes.push(unlisted);
     }
-    match summary.leftovers {
+    match status.leftovers {
         Some(0) | None => {}
         Some(1) => notes.push("1 leftover object: `topology plan` shows it.".to_owned()),
         Some(many) => notes.push(format!("{many} leftover objects: `topology plan` shows them.")),
     }
-    notes.extend(summary.unknown.iter().map(|unknown| format!("Not known: {unknown}.")));
+    notes.extend(status.unknown.iter().map(|unknown| format!("Not known: {unknown}.")));
     let lines: Vec<String> = notes.iter().flat_map(|note| folded(note, width)).collect();
     let blank = (!lines.is_empty()).then(String::new);
     blank.into_iter().chain(lines).collect()
@@ -119,7 +115,7 @@ fn notes(summary: &Summary, width: usize) -> Vec<String> {
 
 /// Returns a sentence about the messages that no list of events has. `how` is *about* or *at least*, by how old RabbitMQ's
 /// counts are.
-pub(super) fn unlisted_words(unlisted: &[Unlisted], how: &str) -> Option<String> {
+pub(crate) fn unlisted_words(unlisted: &[Unlisted], how: &str) -> Option<String> {
     const SHOWN: usize = 4;
     if unlisted.is_empty() {
         return None;

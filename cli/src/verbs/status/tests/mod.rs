@@ -1,160 +1,120 @@
-//! Made-up observations, their findings, and the screens that show them.
+//! The golden screens: `tests/status`. `UPDATE_GOLDEN=1` writes them anew.
 
-mod finding;
-mod screens;
 mod shown;
-mod types;
 
-use std::collections::BTreeMap;
-
-use hatchery::{
-    EventType, Topology,
-    internals::{
-        compile::{Desired, compile},
-        register::index::TypeCounts,
-    },
-};
 use hatchery_admin::{
-    figures::{Channel, Figures, MessageStats, Rate, Sample},
-    observed::{Counts, LivePolicy, Observed},
-};
-use jiff::Timestamp;
-
-use super::{
-    finding::Finding,
-    findings::findings,
-    observation::{Observation, Reading, Redis, Register},
-    summary::Summary,
+    Found, Status, TypeLine, Unlisted, Verdict,
+    status::{Finding, Letters, Queue},
 };
 
-/// A topology and what was seen of it. At first nothing is wrong, and no event is anywhere.
-pub(super) struct World {
-    pub(super) topology: Topology,
-    desired: Desired,
-    pub(super) seen: Observation,
+use self::shown::one_of_each;
+use super::screen::{Room, screen};
+use crate::golden;
+
+/// A topology without events.
+fn well() -> Status {
+    let line = |name: &str, delayed| {
+        let mut line = TypeLine::default();
+        line.name = name.to_owned();
+        (line.due, line.delayed, line.retrying, line.dead) = (Some(0), delayed, Some(0), Some(0));
+        (line.in_rate, line.out_rate, line.workers) = (Some(0.0), Some(0.0), Some(0));
+        line
+    };
+    let mut status = Status::default();
+    status.topology = "billing".to_owned();
+    status.broker = Some("4.3.6".to_owned());
+    status.at = "2026-06-01T09:00:00Z".parse().expect("a time");
+    status.types = vec![line("hr-import", Some(0)), line("log", None), line("mail", Some(0))];
+    status.leftovers = Some(0);
+    status
 }
 
-const FILE: &str = "\
-version: 1
-name: billing
-hatcheries: [5m, 1h]
-types:
-  hr-import: { coalesce: latest, handler-timeout: 2m }
-  mail: { retry: { delays: [10s, 1m] } }
-  log: { register: off }
-";
+/// A topology with events everywhere.
+fn busy() -> Status {
+    let mut status = well();
+    let import = &mut status.types[0];
+    (import.due, import.delayed, import.retrying, import.dead) = (Some(1_500), Some(1_249_970), Some(30), Some(9_000));
+    (import.in_rate, import.out_rate, import.workers) = (Some(121.6), Some(118.2), Some(4));
+    import.next_due = Some("2026-06-01T09:04:10Z".parse().expect("a time"));
+    status.unlisted = vec![Unlisted { place: "billing.unrouted".to_owned(), messages: 500 }];
+    let unrouted = Queue { queue: "billing.unrouted".to_owned(), messages: 500 };
+    let queue = "billing.dead-letter.hr-import".to_owned();
+    let letters = Letters { queue, messages: 9_000, more: None, within_seconds: None };
+    let findings = [Finding::Unrouted { queue: unrouted }, Finding::DeadLetters { queues: vec![letters] }];
+    status.findings = findings.map(Found::from).to_vec();
+    status.verdict = Verdict::Stuck;
+    status
+}
 
-impl World {
-    pub(super) fn new() -> Self {
-        Self::of(FILE)
+fn broken() -> Status {
+    let mut status = busy();
+    status.findings = one_of_each().into_iter().map(Found::from).collect();
+    status.leftovers = Some(3);
+    status
+}
+
+/// What AMQP alone tells, without Redis.
+fn by_amqp() -> Status {
+    let mut status = busy();
+    status.broker = None;
+    status.leftovers = None;
+    status.types[0].due = Some(1_300);
+    for line in &mut status.types {
+        (line.delayed, line.next_due, line.in_rate, line.out_rate) = (None, None, None, None);
+        line.workers = Some(1);
     }
+    let why = "the management API at http://rabbit:15672 is unreachable: Connection refused (os error 111)".to_owned();
+    status.findings.insert(1, Finding::ManagementAway { why }.into());
+    status.unknown = vec!["delayed events: set --redis-url (REDIS_URL)".to_owned()];
+    status
+}
 
-    pub(super) fn of(file: &str) -> Self {
-        let topology = hatchery::file::read(file, "topology.yaml").expect("a valid file");
-        let desired = compile(&topology).expect("safe");
-        let at: Timestamp = "2026-06-01T09:00:00Z".parse().expect("a time");
-        let idle = Figures {
-            counts: Counts {
-                messages: Some(0),
-                messages_ready: Some(0),
-                messages_unacknowledged: Some(0),
-                messages_dlx: Some(0),
-                messages_delayed: Some(0),
-                consumers: Some(0),
-            },
-            messages_details: Some(Rate { rate: 0.0 }),
-            message_stats: Some(MessageStats { publish: Some(0), ack_details: Some(Rate { rate: 0.0 }) }),
-        };
-        let queues = desired.queues.iter().map(|queue| (queue.name.clone(), idle.clone())).collect();
-        let counts = topology.types.iter().filter(|(_, spec)| spec.register);
-        let register = Register {
-            counts: counts.map(|(name, _)| (name.clone(), TypeCounts::default())).collect(),
-            has_owner: true,
-            evicts: None,
-            refusal: None,
-        };
-        let seen = Observation {
-            at,
-            vhost: "/".to_owned(),
-            version: Some("4.3.6".to_owned()),
-            readings: vec![Reading { at, queues }],
-            objects: Some(Observed::from(&desired)),
-            channels: Some(Vec::new()),
-            alarms: Some(Vec::new()),
-            redis: Redis::There(register),
-            ..Observation::default()
-        };
-        Self { topology, desired, seen }
+/// A terminal with fewer rows than types.
+fn many_types() -> Status {
+    let mut status = busy();
+    let line = status.types[0].clone();
+    for n in 0..1_000 {
+        let mut line = line.clone();
+        line.name = format!("a-type-with-a-rather-long-name-{n:04}");
+        line.due = Some(n);
+        status.types.push(line);
     }
+    status
+}
 
-    pub(super) fn findings(&self) -> Vec<Finding> {
-        findings(&self.topology, &self.desired, &self.seen)
-    }
-
-    pub(super) fn summary(&self) -> Summary {
-        Summary::of(&self.topology, &self.desired, &self.seen)
-    }
-
-    /// Changes the figures of a queue.
-    pub(super) fn queue(&mut self, name: &str, change: impl FnOnce(&mut Figures)) {
-        let reading = self.seen.readings.last_mut().expect("a reading");
-        change(reading.queues.get_mut(name).unwrap_or_else(|| panic!("no queue {name}")));
-    }
-
-    /// Puts ready messages into a queue.
-    pub(super) fn fill(&mut self, name: &str, ready: u64) {
-        self.queue(name, |figures| {
-            figures.counts.messages_ready = Some(ready);
-            figures.counts.messages = Some(ready);
-        });
-    }
-
-    /// Starts a worker that consumes this queue.
-    pub(super) fn work(&mut self, name: &str) {
-        self.queue(name, |figures| figures.counts.consumers = Some(1));
-    }
-
-    pub(super) fn register(&mut self) -> &mut Register {
-        match &mut self.seen.redis {
-            Redis::There(register) => register,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    pub(super) fn objects(&mut self) -> &mut Observed {
-        self.seen.objects.as_mut().expect("they are known")
-    }
-
-    /// Lets a stranger set this policy.
-    pub(super) fn policy(&mut self, name: &str, pattern: &str, key: &str) {
-        self.objects().policies.push(LivePolicy {
-            name: name.to_owned(),
-            pattern: pattern.to_owned(),
-            apply_to: "queues".to_owned(),
-            priority: 0,
-            definition: BTreeMap::from([(key.to_owned(), 60_000.into())]),
-        });
+#[test]
+fn the_screens_are_as_they_were_drawn() {
+    let cases: [(&str, Status, &[usize], _); 4] = [
+        ("broken", broken(), &[80, 140], None),
+        ("well", well(), &[80], Some(24)),
+        ("by-amqp", by_amqp(), &[80], None),
+        ("many-types", many_types(), &[80], Some(24)),
+    ];
+    for (name, status, widths, rows) in cases {
+        golden::screens_of(&format!("status/{name}"), widths, |columns| screen(&status, Room { columns, rows }, false));
     }
 }
 
-/// Returns the type that most of these tests are about.
-pub(super) fn mail() -> EventType {
-    "mail".parse().expect("a word")
+#[test]
+fn a_screen_fits_the_rows_of_a_terminal() {
+    let lines = screen(&many_types(), Room { columns: 80, rows: Some(24) }, false).lines().count();
+    assert!(lines < 24, "{lines} lines");
+    let all = screen(&many_types(), Room { columns: 80, rows: Some(24) }, true).lines().count();
+    assert!(all > 1_000, "{all} lines with -v");
 }
 
-/// Returns arguments as the broker shows them.
-/// Returns a channel that was given this many deliveries so many seconds ago, and has acknowledged none.
-pub(super) fn holder(queues: &[&str], held: u64, seconds: i64) -> Channel {
-    let times = (0..=30).map(|n| n * 10);
-    let delivered =
-        times.clone().map(|back| Sample { sample: if back <= seconds { held } else { 0 }, timestamp: -back * 1_000 });
-    let acknowledged = times.map(|back| Sample { sample: 0, timestamp: -back * 1_000 });
-    Channel {
-        connection: "10.0.0.7:45118 -> 10.0.0.2:5672".to_owned(),
-        program: Some("reports @ worker-7".to_owned()),
-        held,
-        queues: queues.iter().map(|queue| (*queue).to_owned()).collect(),
-        acknowledged: Some(acknowledged.collect()),
-        delivered: Some(delivered.collect()),
-    }
+#[test]
+fn a_pipe_cuts_no_name() {
+    let text = screen(&many_types(), Room { columns: usize::MAX, rows: None }, false);
+    assert!(text.contains("a-type-with-a-rather-long-name-0999"));
+}
+
+#[test]
+fn the_verdict_is_no_further_than_what_is_known() {
+    let shown = |status: &Status| screen(status, Room { columns: usize::MAX, rows: None }, false);
+    let mut status = well();
+    assert!(!shown(&status).contains("as far as is known"));
+    status.unknown = vec!["rates".to_owned()];
+    let screen = shown(&status);
+    assert!(screen.contains("nothing is wrong as far as is known") && screen.contains("Not known: rates."), "{screen}");
 }

@@ -1,10 +1,12 @@
 //! Every finding has a place in the runbook, and the JSON is as its schema says.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs};
 
 use hatchery_admin::{
+    Found,
     figures::Alarm,
     plan::{Address, Difference, Kind, Shadowing, WrongObject},
+    status::{Cure, Finding, Letters, Queue},
 };
 use jiff::Timestamp;
 use jsonschema::Validator;
@@ -13,11 +15,8 @@ use serde_json::Value;
 #[path = "../../../../../tests/support/closed.rs"]
 mod closed;
 
-use super::World;
-use crate::verbs::status::{
-    finding::{Cure, Finding, Letters, Queue},
-    summary::{Found, Summary},
-};
+use super::broken;
+use crate::verbs::status::Document;
 
 /// Returns one finding of each kind.
 #[expect(clippy::too_many_lines, reason = "one value for each kind")]
@@ -165,15 +164,17 @@ fn collect(schema: &Value, known: &mut BTreeSet<String>) {
 
 #[test]
 fn every_finding_has_a_section_of_the_runbook() {
-    let runbook = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(crate::verbs::status::finding::RUNBOOK);
+    let runbook = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbook.md");
     let text = fs::read_to_string(runbook).expect("the runbook");
     let sections: BTreeSet<String> = text
         .lines()
         .filter_map(|line| line.strip_prefix("## "))
         .map(|title| title.to_lowercase().replace(' ', "-"))
         .collect();
-    let missing: Vec<&str> =
-        one_of_each().iter().map(Finding::anchor).filter(|anchor| !sections.contains(*anchor)).collect();
+    let places = one_of_each().into_iter().map(|finding| Found::from(finding).runbook);
+    let is_section =
+        |place: &String| place.strip_prefix("docs/runbook.md#").is_some_and(|name| sections.contains(name));
+    let missing: Vec<String> = places.filter(|place| !is_section(place)).collect();
     assert!(missing.is_empty(), "{missing:?} are none of {sections:?}");
 }
 
@@ -182,8 +183,7 @@ fn the_json_is_as_its_schema_says() {
     let mut schema = schema();
     closed::close(&mut schema);
     let validator = Validator::new(&schema).expect("a schema");
-    let summary = Summary { findings: one_of_each().into_iter().map(Found::from).collect(), ..World::new().summary() };
-    let mut json = serde_json::to_value(&summary).expect("JSON");
+    let mut json = serde_json::to_value(Document::of(&broken())).expect("JSON");
     let errors: Vec<String> = validator.iter_errors(&json).map(|error| error.to_string()).collect();
     assert!(errors.is_empty(), "{errors:#?}");
     json["findings"][0]["kind"] = "unheard-of".into();

@@ -9,18 +9,18 @@ use hatchery::{
         schedule::{definition::Definition, state::State},
     },
 };
-use hatchery_admin::{
-    figures::{Alarm, Consumer, Sample},
-    observed::{LiveExchange, LiveQueue},
-};
 use jiff::{SignedDuration, Timestamp};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{World, holder, mail};
-use crate::verbs::status::{
-    finding::{Finding, Queue, Severity},
-    observation::{Blind, OverdueEvent, Redis, Refusal},
+use crate::{
+    figures::{Alarm, Consumer, Sample},
+    observed::{LiveExchange, LiveQueue},
+    status::{
+        finding::{Finding, Queue, Severity},
+        observation::{Blind, OverdueEvent, Redis, Refusal},
+    },
 };
 
 fn alarmed(world: &mut World) {

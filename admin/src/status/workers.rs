@@ -6,14 +6,13 @@ use hatchery::{
     EventType, Topology,
     internals::{compile::Desired, names::Names, spec::OnFailure},
 };
-use hatchery_admin::figures::Channel;
 
 use super::{
     finding::Finding,
     observation::Observation,
     silence::{patience, silent_for},
-    words::quoted,
 };
+use crate::{figures::Channel, text::quoted};
 
 /// Finds connections that hold deliveries of this topology and have acknowledged none for too long. A channel that
 /// consumes nothing has asked for each of its deliveries (`basic.get`), and the broker does not say of which queue.

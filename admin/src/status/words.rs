@@ -1,11 +1,13 @@
 //! What a finding says, and the command that helps.
 
 use hatchery::internals::{clocks, words::plain};
-use hatchery_admin::plan::{Shadowing, WrongObject};
 use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Cure, Finding, Letters, Queue};
-use crate::text::relative;
+use crate::{
+    plan::{Shadowing, WrongObject},
+    text::{quoted, relative},
+};
 
 impl Finding {
     /// Returns what is wrong, as a sentence. Names and errors may come from strangers, so control characters are escaped.
@@ -344,14 +346,4 @@ fn in_words(seconds: u64) -> String {
     let later = Timestamp::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
     let words = relative(Timestamp::UNIX_EPOCH, later, 2);
     words.strip_prefix("in ").map_or_else(|| "0s".to_owned(), str::to_owned)
-}
-
-/// Quotes a word for a shell, if it needs that.
-pub(crate) fn quoted(word: &str) -> String {
-    let word = plain(word);
-    let is_simple = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
-    if !word.is_empty() && word.chars().all(is_simple) {
-        return word.into_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -6,11 +6,12 @@ use hatchery::{
     EventType, Trouble,
     internals::{redis::ReportedClock, register::index::TypeCounts, schedule::state::State as ScheduleState},
 };
-use hatchery_admin::{
+use jiff::Timestamp;
+
+use crate::{
     figures::{Alarm, Channel, Consumer, Figures, QueueFigures, Sample},
     observed::Observed,
 };
-use jiff::Timestamp;
 
 /// Everything that was seen. `None` means that it is not known.
 #[derive(Clone, Debug, Default)]

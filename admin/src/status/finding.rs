@@ -1,14 +1,14 @@
 //! The findings of `status`, each with how bad it is and its place in the runbook.
 
-use hatchery_admin::{
-    figures::Alarm,
-    plan::{Shadowing, WrongObject},
-};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::types::in_millis;
+use crate::{
+    figures::Alarm,
+    plan::{Shadowing, WrongObject},
+};
 
 /// The runbook, as `status` names it.
 pub(super) const RUNBOOK: &str = "docs/runbook.md";
@@ -16,7 +16,7 @@ pub(super) const RUNBOOK: &str = "docs/runbook.md";
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Severity {
+pub enum Severity {
     /// Somebody should look at it.
     Look,
     /// Events are stuck, or may be lost.
@@ -25,29 +25,29 @@ pub(crate) enum Severity {
 
 /// A queue and a number of messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Queue {
+pub struct Queue {
     /// The name of the queue.
-    pub(super) queue: String,
+    pub queue: String,
     /// The number of messages.
-    pub(super) messages: u64,
+    pub messages: u64,
 }
 
 /// The dead letters of a type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Letters {
+pub struct Letters {
     /// The dead-letter queue.
-    pub(super) queue: String,
+    pub queue: String,
     /// The number of letters.
-    pub(super) messages: u64,
+    pub messages: u64,
     /// How many more there are than at the beginning of the last minutes; `null` if that is not known.
-    pub(super) more: Option<u64>,
+    pub more: Option<u64>,
     /// The length of that time in seconds.
-    pub(super) within_seconds: Option<u64>,
+    pub within_seconds: Option<u64>,
 }
 
 /// The remedy for a stranger's policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Cure {
+pub enum Cure {
     /// The policy goes.
     Clear,
     /// Its limit is raised by this command first. A timer that it has wedged learns that its target has room when the target
@@ -61,7 +61,7 @@ pub(super) enum Cure {
 /// Something that is wrong. The variants are in the order in which they are shown: the worst first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub(crate) enum Finding {
+pub enum Finding {
     /// Objects that somebody else has declared anew: they lose events, or keep them for ever.
     WrongObjects {
         /// The objects, and what they should have.

@@ -12,29 +12,29 @@ use super::observation::{Observation, Redis};
 
 /// The figures of a type. `None` means that the figure is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct TypeLine {
+pub struct TypeLine {
     /// The name of the type.
     #[serde(rename = "type")]
-    pub(super) name: String,
+    pub name: String,
     /// Events that are due: they wait for a worker, or run.
-    pub(super) due: Option<u64>,
+    pub due: Option<u64>,
     /// Events that are not due yet, without those that wait for their next attempt in a retry queue. Only the register
     /// knows them.
-    pub(super) delayed: Option<u64>,
+    pub delayed: Option<u64>,
     /// The due time of the next event that is not due yet.
     #[serde(serialize_with = "maybe_in_millis")]
     #[schemars(with = "Option<String>")]
-    pub(super) next_due: Option<Timestamp>,
+    pub next_due: Option<Timestamp>,
     /// Events in the retry queues. Of a type whose retries go through the ladder they are not known.
-    pub(super) retrying: Option<u64>,
+    pub retrying: Option<u64>,
     /// Events in the dead-letter queue.
-    pub(super) dead: Option<u64>,
+    pub dead: Option<u64>,
     /// Events that come into the processing queue, a second.
-    pub(super) in_rate: Option<f64>,
+    pub in_rate: Option<f64>,
     /// Events that leave the processing queue, a second: handled, given up or put off.
-    pub(super) out_rate: Option<f64>,
+    pub out_rate: Option<f64>,
     /// Consumers of the processing queue: usually one a worker.
-    pub(super) workers: Option<u64>,
+    pub workers: Option<u64>,
     /// How many events the register has of this type. `None` also with `register: off`.
     #[serde(skip)]
     registered: Option<u64>,
@@ -115,17 +115,18 @@ fn line(name: &EventType, spec: &TypeSpec, queues: &Queues, seen: &Observation) 
 
 /// The figures of a source. `None` means that the figure is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct SourceLine {
+#[non_exhaustive]
+pub struct SourceLine {
     /// The name of the source.
-    pub(super) source: String,
+    pub source: String,
     /// The queue that its messages come from.
-    pub(super) queue: String,
+    pub queue: String,
     /// Messages in the queue: they wait for a worker, or become events now.
-    pub(super) waiting: Option<u64>,
+    pub waiting: Option<u64>,
     /// Messages in its dead-letter queue.
-    pub(super) dead: Option<u64>,
+    pub dead: Option<u64>,
     /// Consumers of the queue.
-    pub(super) workers: Option<u64>,
+    pub workers: Option<u64>,
 }
 
 /// Returns the figures of every source.
@@ -146,11 +147,11 @@ pub(super) fn source_lines(topology: &Topology, seen: &Observation) -> Vec<Sourc
 
 /// A place with messages that have no line in a list of events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Unlisted {
+pub struct Unlisted {
     /// The queue or the type.
-    pub(crate) place: String,
+    pub place: String,
     /// RabbitMQ's count less that of the register.
-    pub(crate) messages: u64,
+    pub messages: u64,
 }
 
 /// Returns the places with messages that have no line in a list of events: unrouted ones, foreign ones, poison, events of

@@ -11,10 +11,6 @@ use hatchery::{
         schedule::{definition::Definition, state::State as ScheduleState},
     },
 };
-use hatchery_admin::{
-    figures::{Figures, Sample},
-    plan::{Action, WrongObject, plan, shadowing, wrong_objects},
-};
 
 use super::{
     finding::{Finding, Letters, Queue, Severity},
@@ -24,7 +20,11 @@ use super::{
     wedged::wedged,
     workers::{silent, unavailable},
 };
-use crate::text::relative;
+use crate::{
+    figures::{Figures, Sample},
+    plan::{Action, Change, WrongObject, plan, shadowing, wrong_objects},
+    text::relative,
+};
 
 /// Returns what is wrong, the worst first.
 pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
@@ -334,9 +334,7 @@ fn drift(desired: &Desired, seen: &Observation, wrong: &[WrongObject]) -> Option
     // once the policy is gone.
     let harmed = shadowing(desired, objects).into_iter().filter(|shadowing| !shadowing.unknown);
     let shadowed: Vec<String> = harmed.flat_map(|shadowing| shadowing.queues).collect();
-    let is_shadowed = |change: &&hatchery_admin::plan::Change| {
-        change.action == Action::Blocked && shadowed.contains(&change.address.name)
-    };
+    let is_shadowed = |change: &&Change| change.action == Action::Blocked && shadowed.contains(&change.address.name);
     let blocked = counts.blocked - plan.changes.iter().filter(is_shadowed).count();
     let drift = Finding::Drift { missing: counts.add, changed: counts.change, to_migrate: counts.migrate, blocked };
     (counts.add + counts.change + counts.migrate + blocked > 0).then_some(drift)

@@ -4,38 +4,36 @@ use std::time::Duration;
 
 use hatchery::{
     Events, Topology,
-    internals::{compile::compile, names::Names},
+    internals::{compile::compile, names::Names, rabbitmq::connection::AmqpUrl, safety::Unsafe},
 };
-use hatchery_admin::broker::look::look;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::{
     observation::{Observation, Reading, Redis, Register},
-    screen::unlisted_words,
     types::{Queues, Unlisted, lines, unlisted},
 };
-use crate::{args::Common, connect};
+use crate::broker::look::look;
 
 /// How long the broker may take. The list itself is from Redis, so a person need not wait longer.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The messages of a topology, or of some of its types, that no list of events has. `None` if the broker or Redis does
 /// not tell.
-pub(crate) async fn not_listed(
-    common: &Common,
+pub async fn not_listed(
+    broker: &AmqpUrl,
+    name: &str,
     topology: &Topology,
     only: &[String],
     events: &Events,
 ) -> Option<Vec<Unlisted>> {
     let asked = async {
-        let looked =
-            look(&common.amqp_url()?, &connect::here("topology events"), &[], &queues(topology, only)?).await?;
+        let looked = look(broker, name, &[], &queues(topology, only)?).await?;
         let queues = looked.queues.into_iter().map(|(name, counts)| (name, counts.into())).collect();
         let counts = events.counts().await?;
         let register = Register { counts, has_owner: true, evicts: None, refusal: None };
         let at = Timestamp::now();
-        anyhow::Ok(Observation {
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Observation {
             at,
             readings: vec![Reading { at, queues }],
             redis: Redis::There(register),
@@ -45,7 +43,7 @@ pub(crate) async fn not_listed(
     let seen = match timeout(LIMIT, asked).await {
         Ok(Ok(seen)) => seen,
         Ok(Err(error)) => {
-            tracing::debug!("messages that are not listed cannot be counted: {error:#}");
+            tracing::debug!("messages that are not listed cannot be counted: {error}");
             return None;
         }
         Err(_) => return None,
@@ -55,13 +53,8 @@ pub(crate) async fn not_listed(
     Some(places)
 }
 
-/// Returns a sentence about these messages. `None` if there are none.
-pub(crate) fn note(places: &[Unlisted]) -> Option<String> {
-    unlisted_words(places, "at least")
-}
-
 /// Returns the queues to look at: those of these types, or all in which events are.
-fn queues(topology: &Topology, only: &[String]) -> anyhow::Result<Vec<String>> {
+fn queues(topology: &Topology, only: &[String]) -> Result<Vec<String>, Unsafe> {
     let names = Names::new(topology.name.clone());
     if only.is_empty() {
         return Ok(compile(topology)?.queues.into_iter().map(|queue| queue.name).collect());

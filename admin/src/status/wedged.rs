@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use hatchery::internals::compile::Desired;
-use hatchery_admin::figures::Figures;
 
 use super::{finding::Queue, observation::Reading};
+use crate::figures::Figures;
 
 /// The time between two readings: more than the five seconds after which a quorum queue reports its figures anew.
 pub(super) const APART: Duration = Duration::from_secs(6);
@@ -73,7 +73,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use hatchery_admin::{figures::MessageStats, observed::Counts};
+    use crate::{figures::MessageStats, observed::Counts};
 
     /// Returns the figures of readings with these numbers: in the forwarder, in the queue, and published into it so far.
     fn figures(readings: &[(u64, u64, u64)]) -> Vec<Figures> {

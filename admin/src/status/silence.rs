@@ -9,7 +9,8 @@ use hatchery::{
         spec::{OnFailure, TypeSpec},
     },
 };
-use hatchery_admin::figures::{Channel, Sample};
+
+use crate::figures::{Channel, Sample};
 
 /// How long a consumer that is not a worker may think about a delivery.
 const OTHERS: Duration = Duration::from_mins(1);

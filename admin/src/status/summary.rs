@@ -1,10 +1,9 @@
-//! The answer of `status`: what the screen shows and what the JSON document holds.
+//! What `status` returns: what the screen of the command line shows, and what its JSON document holds.
 
 use hatchery::{
     Topology,
     internals::{compile::Desired, names::Names},
 };
-use hatchery_admin::plan::plan;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,44 +15,42 @@ use super::{
     types::{Queues, SourceLine, TypeLine, Unlisted, in_millis, lines, source_lines, unlisted},
     words::first,
 };
+use crate::plan::plan;
 
-/// The version of the JSON format.
-const FORMAT_VERSION: u32 = 1;
-
-/// The answer of `topology status`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Summary {
-    /// The version of this format.
-    pub(super) format_version: u32,
+/// What is wrong with a topology, and how many events are where.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct Status {
     /// The name of the topology.
-    pub(super) topology: String,
+    pub topology: String,
     /// The version of RabbitMQ; `null` if the management API does not answer.
-    pub(super) broker: Option<String>,
+    pub broker: Option<String>,
     /// When the broker was read. Its figures are some seconds older.
     #[serde(serialize_with = "in_millis")]
     #[schemars(with = "String")]
-    pub(super) at: Timestamp,
+    pub at: Timestamp,
     /// How it is altogether.
-    pub(super) verdict: Verdict,
+    pub verdict: Verdict,
     /// The findings, the worst first.
-    pub(super) findings: Vec<Found>,
+    pub findings: Vec<Found>,
     /// The figures of each type. A figure that is not known is `null`.
-    pub(super) types: Vec<TypeLine>,
+    pub types: Vec<TypeLine>,
     /// The figures of each source.
-    pub(super) sources: Vec<SourceLine>,
+    pub sources: Vec<SourceLine>,
     /// Where messages are that have no line in `topology events list`.
-    pub(super) unlisted: Vec<Unlisted>,
+    pub unlisted: Vec<Unlisted>,
     /// Owned objects that are no longer in the file; `null` if that is not known.
-    pub(super) leftovers: Option<usize>,
+    pub leftovers: Option<usize>,
     /// A sentence for each part of the answer that is not known.
-    pub(super) unknown: Vec<String>,
+    pub unknown: Vec<String>,
 }
 
 /// How it is altogether.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Nothing is wrong.
+    #[default]
     Well,
     /// Somebody should look at it.
     Look,
@@ -63,20 +60,21 @@ pub(crate) enum Verdict {
 
 /// A finding with its words.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Found {
+pub struct Found {
     /// How bad it is.
-    pub(super) severity: Severity,
+    pub severity: Severity,
     /// What is wrong, as a sentence.
-    pub(super) message: String,
+    pub message: String,
     /// A command that helps, or that shows more.
-    pub(super) command: String,
+    pub command: String,
     /// The place in the documentation that says what to do.
-    pub(super) runbook: String,
+    pub runbook: String,
     /// What was found.
     #[serde(flatten)]
-    pub(super) finding: Finding,
+    pub(crate) finding: Finding,
 }
 
+#[doc(hidden)]
 impl From<Finding> for Found {
     fn from(finding: Finding) -> Self {
         Self {
@@ -89,13 +87,12 @@ impl From<Finding> for Found {
     }
 }
 
-impl Summary {
+impl Status {
     /// Draws the conclusions from what was seen.
     pub(super) fn of(topology: &Topology, desired: &Desired, seen: &Observation) -> Self {
         let findings: Vec<Found> = findings(topology, desired, seen).into_iter().map(Found::from).collect();
         let types = lines(topology, seen);
         Self {
-            format_version: FORMAT_VERSION,
             topology: topology.name.to_string(),
             broker: seen.version.clone(),
             at: seen.at,

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hatchery::internals::compile::{Argument, Desired, Target};
-use hatchery_admin::{
-    observed::{LivePolicy, Observed},
-    plan::{Shadowing, shadowing},
-};
 use serde_json::Value;
 
 use super::{
     finding::{Cure, Finding, Queue},
     observation::Observation,
     wedged::suspects,
-    words::quoted,
+};
+use crate::{
+    observed::{LivePolicy, Observed},
+    plan::{Shadowing, shadowing},
+    text::quoted,
 };
 
 /// The keys that limit the length of a queue, and limits that count as raised.

@@ -13,23 +13,15 @@ use futures_util::{
     stream,
 };
 use hatchery::{
-    EventInfo, EventType, RegisterError, State, Topology, Trouble,
+    BrokerError, ConnectError, EventInfo, EventType, RegisterError, State, Topology, Trouble,
     internals::{
         clocks::is_wrong,
-        compile::Desired,
         names::Names,
         ports::{Index as _, ScheduleStates as _},
-        rabbitmq::connection::AmqpUrl,
         redis::{RedisRegister, ReportedClock},
         register::{Subject, index::Find},
         schedule::state::State as ScheduleState,
     },
-};
-use hatchery_admin::{
-    broker::look::look,
-    figures::Channel,
-    management::{ManagementApi, ManagementError},
-    one_broker,
 };
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -38,13 +30,11 @@ use super::{
     findings::{fullest_letters, unconsumed},
     observation::{Blind, Observation, OverdueEvent, Reading, Redis, Refusal, Register},
     silence::{longest_patience, longest_run, patience, silent_for},
+    summary::Status,
     types::{TypeLine, lines},
-    wedged::{READINGS, suspects},
+    wedged::{APART, READINGS, suspects},
 };
-use crate::{
-    args::{Common, UsageError},
-    connect::{self, told},
-};
+use crate::{admin::Admin, broker::look::look, error::AdminError, figures::Channel, management::ManagementError};
 
 /// How long the broker may take to answer. With 5,000 queues it takes less than a second.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -62,47 +52,64 @@ const SOME: usize = 10;
 /// How many of the oldest events of a type are looked at for one that is overdue. The others are dead letters mostly.
 const OLDEST: usize = 200;
 
-/// The name of the connection to the broker.
-const NAME: &str = "topology status";
-
-/// The broker, the management API and Redis, which `status` looks at.
-pub(super) struct Sources<'a> {
-    pub(super) topology: &'a Topology,
-    pub(super) desired: &'a Desired,
-    broker: AmqpUrl,
-    management: ManagementApi,
+/// The looks at a topology, one after the other, for `topology status --watch`.
+pub struct Looks<'a> {
+    admin: &'a Admin,
     /// `None` if no type uses the register.
     register: Option<RedisRegister>,
-    /// Whether the user said where Redis is.
-    is_given: bool,
     /// Set once AMQP and the management API were seen to lead to the same broker.
     is_one_broker: AtomicBool,
+    /// The readings of the last looks.
+    readings: Vec<Reading>,
 }
 
-impl<'a> Sources<'a> {
-    /// Connects to nothing yet.
-    pub(super) fn new(common: &Common, topology: &'a Topology, desired: &'a Desired) -> anyhow::Result<Self> {
-        let broker = common.amqp_url()?;
-        let management = ManagementApi::new(common.management_url(&broker)?, &broker.vhost())?;
-        let uses_register = topology.types.values().any(|spec| spec.register);
-        let is_given = common.given_redis_url()?.is_some();
-        let register = if uses_register {
-            let (url, vhost, name) = (common.redis_url()?, broker.vhost(), topology.first_name());
-            let register = RedisRegister::new_with_tls(url, &common.tls()?, &vhost, name, &topology.redis)
-                .map_err(|error| UsageError(format!("--redis-url (REDIS_URL): {error}")))?;
-            Some(register.with_first_names(topology.first_names()).with_limit(REDIS_LIMIT))
-        } else {
-            None
-        };
-        Ok(Self { topology, desired, broker, management, register, is_given, is_one_broker: AtomicBool::new(false) })
+impl Admin {
+    /// Begins to look at the topology again and again. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// When the URL of Redis is invalid.
+    #[doc(hidden)]
+    pub fn looks(&self) -> Result<Looks<'_>, AdminError> {
+        let register = self.uses_register().then(|| self.builder.register(&self.broker)).transpose();
+        let register = register.map_err(ConnectError::from)?.map(|register| register.with_limit(REDIS_LIMIT));
+        Ok(Looks { admin: self, register, is_one_broker: AtomicBool::new(false), readings: Vec::new() })
+    }
+}
+
+impl Looks<'_> {
+    /// Looks once more. Whether a timer is wedged shows after some looks.
+    ///
+    /// # Errors
+    /// As [`Admin::status`].
+    pub async fn again(&mut self) -> Result<Status, AdminError> {
+        let seen = self.look().await?;
+        self.keep(seen.readings.last());
+        Ok(self.status(&seen))
     }
 
-    /// Looks at everything. `before` has the readings of earlier looks.
-    pub(super) async fn look(&self, before: &[Reading]) -> anyhow::Result<Observation> {
+    /// Keeps a reading for the next look. RabbitMQ reports a queue's figures anew only after some seconds, so a reading too
+    /// soon after the last one tells nothing new.
+    fn keep(&mut self, new: Option<&Reading>) {
+        let is_new = |new: &&Reading| {
+            let since = self.readings.last().map(|last| new.at.duration_since(last.at));
+            since.is_none_or(|since| since.unsigned_abs() >= APART)
+        };
+        self.readings.extend(new.filter(is_new).cloned());
+        let spare = self.readings.len().saturating_sub(READINGS);
+        self.readings.drain(..spare);
+    }
+
+    /// Draws the conclusions from what was seen.
+    pub(super) fn status(&self, seen: &Observation) -> Status {
+        Status::of(self.admin.topology(), &self.admin.desired, seen)
+    }
+
+    /// Looks at everything, after the readings of the looks before.
+    pub(super) async fn look(&self) -> Result<Observation, AdminError> {
         let mut seen = Box::pin(self.look_at_broker()).await?;
-        seen.vhost = self.broker.vhost();
-        let earlier = before.len().saturating_sub(READINGS - 1);
-        seen.readings = before[earlier..].iter().cloned().chain(seen.readings).collect();
+        seen.vhost = self.admin.broker.vhost();
+        let earlier = self.readings.len().saturating_sub(READINGS - 1);
+        seen.readings = self.readings[earlier..].iter().cloned().chain(seen.readings).collect();
         seen.redis = self.look_at_redis(&mut seen).await;
         self.compare_clocks(&mut seen).await;
         seen.schedules = self.schedules(&seen).await;
@@ -112,26 +119,27 @@ impl<'a> Sources<'a> {
 
     /// Returns whether a timer may be wedged and more readings must tell.
     pub(super) fn must_look_again(&self, seen: &Observation) -> bool {
-        seen.readings.len() < READINGS && !suspects(self.desired, &seen.readings).is_empty()
+        seen.readings.len() < READINGS && !suspects(&self.admin.desired, &seen.readings).is_empty()
     }
 
     /// Reads the queues' figures once more, for [`must_look_again`](Self::must_look_again), within [`LIMIT`].
     pub(super) async fn read_again(&self) -> Result<Reading, ManagementError> {
         let late = |_| ManagementError::Unreachable {
-            url: self.management.shown(),
+            url: self.admin.management.shown(),
             reason: format!("no answer within {} s", LIMIT.as_secs()),
         };
-        let queues = timeout(LIMIT, self.management.figures()).await.map_err(late)??;
+        let queues = timeout(LIMIT, self.admin.management.figures()).await.map_err(late)??;
         Ok(Reading { at: Timestamp::now(), queues })
     }
 
     /// Looks at the broker, within [`LIMIT`] altogether. AMQP is asked instead of a management API that fails, and beside one
     /// that is slow: a broker that is frozen answers neither.
-    async fn look_at_broker(&self) -> anyhow::Result<Observation> {
+    async fn look_at_broker(&self) -> Result<Observation, AdminError> {
         let deadline = Instant::now() + LIMIT;
         let management = async {
-            let late =
-                || Unseen::Management(format!("the management API at {} does not answer", self.management.shown()));
+            let late = || {
+                Unseen::Management(format!("the management API at {} does not answer", self.admin.management.shown()))
+            };
             timeout_at(deadline, self.by_management()).await.unwrap_or_else(|_| Err(late()))
         };
         let beside = async {
@@ -152,10 +160,10 @@ impl<'a> Sources<'a> {
     }
 
     async fn by_management(&self) -> Result<Observation, Unseen> {
-        let management = &self.management;
+        let Admin { management, .. } = self.admin;
         // This call goes alone, as the first call of `observe` does: it shows whether this user may use the API at all.
         let sight = management.sight().await?;
-        let history = longest_patience(self.topology) * 2;
+        let history = longest_patience(self.admin.topology()) * 2;
         let consuming = async {
             let consumers = if sight.statistics { management.consumers().await? } else { Vec::new() };
             let channels = if sight.rates { management.holders(history, &consumers).await? } else { Vec::new() };
@@ -164,16 +172,13 @@ impl<'a> Sources<'a> {
         let (objects, queues, (consumers, mut channels), alarms) =
             tokio::try_join!(management.objects(false), management.figures(), consuming, management.alarms())?;
         if !self.is_one_broker.load(Ordering::Relaxed) {
-            one_broker(&self.broker, management, &objects, &connect::here("topology status"))
-                .await
-                .map_err(told)
-                .map_err(Unseen::Other)?;
+            self.admin.one_broker(&objects).await.map_err(Unseen::Other)?;
             self.is_one_broker.store(true, Ordering::Relaxed);
         }
-        for channel in silent_ones(&mut channels, self.topology) {
+        for channel in silent_ones(&mut channels, self.admin.topology()) {
             channel.program = management.program(&channel.connection).await;
         }
-        let full = fullest_letters(self.topology, &queues, SOME);
+        let full = fullest_letters(self.admin.topology(), &queues, SOME);
         let lengths = join_all(full.iter().map(|queue| management.lengths(queue))).await;
         let letters = full.into_iter().zip(lengths).filter_map(|(queue, samples)| Some((queue, samples?)));
         let blind = [(!sight.rates).then_some(Blind::Rates), (!sight.everybody).then_some(Blind::Channels)];
@@ -190,24 +195,25 @@ impl<'a> Sources<'a> {
             blind: blind.into_iter().flatten().collect(),
             ..Observation::default()
         };
-        let unconsumed = unconsumed(self.topology, self.desired, &seen).into_iter().take(SOME);
+        let unconsumed = unconsumed(self.admin.topology(), &self.admin.desired, &seen).into_iter().take(SOME);
         let asked = unconsumed.map(async |queue| management.is_redelivered(&queue).await.then_some(queue));
         seen.redelivered = join_all(asked).await.into_iter().flatten().collect();
         Ok(seen)
     }
 
     /// Looks at what AMQP tells: whether the objects exist, and the ready messages and consumers of queues.
-    async fn by_amqp(&self, deadline: Instant) -> anyhow::Result<Observation> {
-        let exchanges: Vec<String> = self.desired.exchanges.iter().map(|exchange| exchange.name.clone()).collect();
-        let names = Names::new(self.topology.name.clone());
-        let foreign: Vec<String> = self.topology.sources.iter().map(|(name, spec)| spec.queue(&names, name)).collect();
-        let own: Vec<String> = self.desired.queues.iter().map(|queue| queue.name.clone()).collect();
+    async fn by_amqp(&self, deadline: Instant) -> Result<Observation, BrokerError> {
+        let Admin { builder, desired, broker, .. } = self.admin;
+        let exchanges: Vec<String> = desired.exchanges.iter().map(|exchange| exchange.name.clone()).collect();
+        let names = Names::new(self.admin.topology().name.clone());
+        let foreign: Vec<String> =
+            self.admin.topology().sources.iter().map(|(name, spec)| spec.queue(&names, name)).collect();
+        let own: Vec<String> = desired.queues.iter().map(|queue| queue.name.clone()).collect();
         // The queue of somebody else that is missing is no drift.
         let is_foreign = |name: &String| foreign.contains(name) && !own.contains(name);
         let queues: Vec<String> = own.iter().chain(foreign.iter().filter(|name| is_foreign(name))).cloned().collect();
-        let name = connect::here(NAME);
-        let looking = timeout_at(deadline, look(&self.broker, &name, &exchanges, &queues));
-        let looked = looking.await.map_err(|_| self.broker.unreachable("it does not answer".to_owned()))??;
+        let looking = timeout_at(deadline, look(broker, builder.connection_name(), &exchanges, &queues));
+        let looked = looking.await.map_err(|_| broker.unreachable("it does not answer".to_owned()))??;
         let at = Timestamp::now();
         let queues = looked.queues.into_iter().map(|(name, counts)| (name, counts.into())).collect();
         Ok(Observation {
@@ -248,7 +254,7 @@ impl<'a> Sources<'a> {
             Ok(register) => Redis::There(register),
             Err(RegisterError::InUse { by, .. }) => Redis::Taken { by },
             // Nobody said that there is a Redis where it would be by default.
-            Err(_) if !self.is_given => Redis::NotGiven,
+            Err(_) if !self.admin.is_redis_given => Redis::NotGiven,
             Err(error) => Redis::Away { why: error.to_string() },
         }
     }
@@ -267,7 +273,7 @@ impl<'a> Sources<'a> {
 
     async fn schedules(&self, seen: &Observation) -> Option<BTreeMap<String, ScheduleState>> {
         let (Some(register), Redis::There(_)) = (&self.register, &seen.redis) else { return None };
-        if self.topology.schedules.is_empty() {
+        if self.admin.topology().schedules.is_empty() {
             return None;
         }
         let texts = register.schedules().await.ok()?.into_iter();
@@ -275,14 +281,14 @@ impl<'a> Sources<'a> {
     }
 
     fn registered(&self) -> impl Iterator<Item = &EventType> {
-        self.topology.types.iter().filter(|(_, spec)| spec.register).map(|(name, _)| name)
+        self.admin.topology().types.iter().filter(|(_, spec)| spec.register).map(|(name, _)| name)
     }
 
     /// Returns for each type the event that should have run first of all and has not.
     async fn overdue(&self, seen: &Observation) -> Vec<OverdueEvent> {
         let (Some(register), Redis::There(there)) = (&self.register, &seen.redis) else { return Vec::new() };
         let lines: BTreeMap<String, TypeLine> =
-            lines(self.topology, seen).into_iter().map(|line| (line.name.clone(), line)).collect();
+            lines(self.admin.topology(), seen).into_iter().map(|line| (line.name.clone(), line)).collect();
         // The index keeps dead letters, which are due for long.
         let mut suspects: Vec<(u64, &EventType)> = self
             .registered()
@@ -293,7 +299,7 @@ impl<'a> Sources<'a> {
             .collect();
         suspects.sort_by(|one, other| other.cmp(one));
         let looks = suspects.into_iter().take(SOME).map(|(_, name)| {
-            let usual = usual_wait(self.topology, name, lines.get(name.as_str()));
+            let usual = usual_wait(self.admin.topology(), name, lines.get(name.as_str()));
             oldest_waiting(register, name, seen.at - usual)
         });
         stream::iter(looks).buffered(SOME).filter_map(std::future::ready).collect().await
@@ -303,7 +309,7 @@ impl<'a> Sources<'a> {
 /// Why the management API told nothing.
 enum Unseen {
     Management(String),
-    Other(anyhow::Error),
+    Other(AdminError),
 }
 
 impl From<ManagementError> for Unseen {
@@ -364,38 +370,28 @@ async fn oldest_waiting(register: &RedisRegister, name: &EventType, before: Time
 mod tests {
     use std::net::TcpListener;
 
-    use hatchery::internals::compile::compile;
+    use hatchery::Hatchery;
 
     use super::*;
-    use hatchery_admin::management::ManagementUrl;
 
     #[tokio::test(start_paused = true)]
     async fn a_frozen_broker_is_given_up_after_the_limit_of_one_look() {
         let topology =
             hatchery::file::read("version: 1\nname: t\ntypes: { log: { register: off } }\n", "topology.yaml");
-        let topology = topology.expect("a valid file");
-        let desired = compile(&topology).expect("safe");
         // It takes connections, as the kernel does for a stopped process, and answers none.
         let frozen = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = frozen.local_addr().expect("an address");
-        let broker = AmqpUrl::new(&format!("amqp://u:s3cret@{at}")).expect("a URL");
-        let url = ManagementUrl::new(&format!("http://u:s3cret@{at}"), &broker).expect("a URL");
-        let sources = Sources {
-            topology: &topology,
-            desired: &desired,
-            management: ManagementApi::new(url, "/").expect("a client"),
-            broker,
-            register: None,
-            is_given: false,
-            is_one_broker: AtomicBool::new(false),
-        };
+        let builder = Hatchery::builder(topology.expect("a valid file")).amqp_url(format!("amqp://u:s3cret@{at}"));
+        let admin = Admin::new(builder).and_then(|admin| admin.management_url(&format!("http://u:s3cret@{at}")));
+        let admin = admin.expect("valid URLs");
+        let looks = admin.looks().expect("a valid URL");
         let began = Instant::now();
-        let error = sources.look(&[]).await.expect_err("no answer").to_string();
+        let error = looks.look().await.expect_err("no answer").to_string();
         // The clock is paused: it shows how long the look has waited.
         assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs(), "{error}");
         assert!(error.contains("is unreachable: it does not answer") && !error.contains("s3cret"), "{error}");
         let began = Instant::now();
-        let error = sources.read_again().await.expect_err("no answer").to_string();
+        let error = looks.read_again().await.expect_err("no answer").to_string();
         assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs(), "{error}");
         assert!(error.contains("no answer within 10 s") && !error.contains("s3cret"), "{error}");
     }

@@ -1,14 +1,17 @@
 //! The figures of each type, and of what no list of events has.
 
 use hatchery::internals::register::index::TypeCounts;
-use hatchery_admin::figures::{Figures, Rate};
 
 use super::{World, mail};
+use crate::{
+    figures::{Figures, Rate},
+    status::observation::Redis,
+};
 
 const TIMERS: &str = "billing.hatchery.* and .ladder.*";
 
 fn assert_unlisted(world: &World, expected: &[(&str, u64)]) {
-    let unlisted = world.summary().unlisted;
+    let unlisted = world.status().unlisted;
     let unlisted: Vec<_> = unlisted.iter().map(|place| (place.place.as_str(), place.messages)).collect();
     assert_eq!(unlisted, expected);
 }
@@ -20,11 +23,37 @@ fn a_count_that_is_not_known_is_no_finding() {
         *figures = Figures::default();
     }
     assert_eq!(world.findings(), []);
-    let lines = world.summary().types;
+    let status = world.status();
     assert!(
-        lines.iter().all(|line| line.due.is_none() && line.workers.is_none() && line.in_rate.is_none()),
-        "{lines:?}"
+        status.types.iter().all(|line| line.due.is_none() && line.workers.is_none() && line.in_rate.is_none()),
+        "{status:?}"
     );
+    // Seconds after an apply RabbitMQ has no figures.
+    let unknown = "figures of the queues of hr-import, log, mail: RabbitMQ has told none so far";
+    assert_eq!(status.unknown, [unknown]);
+    // A queue that does not exist has no figures either, which is another finding.
+    world.objects().queues.clear();
+    assert_eq!(world.status().unknown, Vec::<String>::new());
+}
+
+#[test]
+fn amqp_alone_tells_ready_messages_and_consumers() {
+    let mut world = World::new();
+    world.fill("billing.processor.mail", 13);
+    world.fill("billing.dead-letter.mail", 9);
+    for figures in world.seen.readings[0].queues.values_mut() {
+        let ready = figures.counts.messages_ready;
+        *figures = Figures::default();
+        (figures.counts.messages_ready, figures.counts.consumers) = (ready, Some(1));
+    }
+    (world.seen.objects, world.seen.channels, world.seen.alarms) = (None, None, None);
+    world.seen.redis = Redis::NotGiven;
+    let status = world.status();
+    let line = status.types.iter().find(|line| line.name == "mail").expect("it is in the file");
+    assert_eq!((line.due, line.retrying, line.dead, line.workers), (Some(13), Some(0), Some(9), Some(1)));
+    assert_eq!((line.delayed, line.next_due, line.in_rate, line.out_rate), (None, None, None, None));
+    assert_eq!(status.leftovers, None);
+    assert_eq!(status.unknown, ["delayed events: set --redis-url (REDIS_URL)"]);
 }
 
 #[test]
@@ -40,11 +69,11 @@ fn a_type_has_figures_of_the_broker_and_of_the_register() {
         figures.messages_details = Some(Rate { rate: -1.5 });
         figures.message_stats.as_mut().expect("some").ack_details = Some(Rate { rate: 4.0 });
     });
-    let summary = world.summary();
-    let line = summary.types.iter().find(|line| line.name == "mail").expect("it is in the file");
+    let status = world.status();
+    let line = status.types.iter().find(|line| line.name == "mail").expect("it is in the file");
     assert_eq!((line.due, line.delayed, line.next_due, line.retrying), (Some(7), Some(10), next_due, Some(2)));
     assert_eq!((line.in_rate, line.out_rate, line.workers), (Some(2.5), Some(4.0), Some(2)));
-    let log = summary.types.iter().find(|line| line.name == "log").expect("it is in the file");
+    let log = status.types.iter().find(|line| line.name == "log").expect("it is in the file");
     assert_eq!((log.due, log.delayed, log.next_due), (Some(0), None, None), "only the register knows what is delayed");
 }
 

@@ -153,6 +153,7 @@ mod handler;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+mod journal;
 mod meter;
 mod operate;
 mod outage;
@@ -184,6 +185,7 @@ pub use {
             filter::Filter,
         },
         spec::Topology,
+        transition::{Then, Transition},
         trouble::Trouble,
         ttl::{TimeError, Ttl, TtlError, parse_duration, parse_time},
         words::{EventType, Reference, UnknownType, Word, WordError},

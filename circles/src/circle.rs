@@ -1,4 +1,4 @@
-//! Finds circles: groups of files of which each reaches every other one by imports.
+//! Finds circles: groups of files, or of folders, of which each reaches every other one by imports.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -9,19 +9,20 @@ use petgraph::{
 
 use crate::imports::Imports;
 
-/// A group of files that import each other. `shortest` has the imports of the shortest circle among them.
+/// A group of files or folders that import each other. `shortest` has the imports of the shortest circle among them.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Circle {
-    files: usize,
+    members: usize,
     shortest: Imports,
 }
 
 impl Circle {
     /// Formats the circle for printing, with file paths relative to `root`.
     pub(crate) fn seen_from(&self, root: &Path) -> String {
-        let Self { files, shortest } = self;
-        let which = if shortest.len() < *files { ", the shortest circle among them is" } else { "" };
-        let mut text = format!("{files} files import each other{which}:\n");
+        let Self { members, shortest } = self;
+        let which = if shortest.len() < *members { ", the shortest circle among them is" } else { "" };
+        let what = if shortest.keys().all(|(from, _)| from.is_dir()) { "folders" } else { "files" };
+        let mut text = format!("{members} {what} import each other{which}:\n");
         for ((from, to), names) in shortest {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let _ = writeln!(text, "  {} -> {}: {}", shown(from, root), shown(to, root), names.join(", "));
@@ -34,7 +35,7 @@ impl Circle {
 pub(crate) fn circles(imports: &Imports) -> Vec<Circle> {
     let graph: DiGraphMap<&Path, ()> = imports.keys().map(|(from, to)| (from.as_path(), to.as_path())).collect();
     let groups = tarjan_scc(&graph).into_iter().filter(|files| files.len() > 1);
-    groups.map(|files| Circle { files: files.len(), shortest: shortest(&graph, &files, imports) }).collect()
+    groups.map(|files| Circle { members: files.len(), shortest: shortest(&graph, &files, imports) }).collect()
 }
 
 fn shortest(graph: &DiGraphMap<&Path, ()>, files: &[&Path], imports: &Imports) -> Imports {

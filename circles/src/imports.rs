@@ -30,6 +30,28 @@ pub(crate) fn imports(tree: &Tree) -> Imports {
     imports
 }
 
+/// Returns the imports between folders: of two files, those folders whose parent is the same. A file `a.rs` belongs to its folder
+/// `a`, and files without a folder are left out.
+pub(crate) fn between_folders(imports: &Imports) -> Imports {
+    let mut folders = Imports::new();
+    for ((from, to), names) in imports {
+        let mut common = PathBuf::new();
+        let parted = from.components().zip(to.components()).find(|(from, to)| {
+            let is_common = from == to;
+            if is_common {
+                common.push(from);
+            }
+            !is_common
+        });
+        let Some((from, to)) = parted else { continue };
+        let [from, to] = [from, to].map(|part| common.join(part).with_extension(""));
+        if from != to && from.is_dir() && to.is_dir() {
+            folders.entry((from, to)).or_default().extend(names.iter().cloned());
+        }
+    }
+    folders
+}
+
 /// Returns the files that define `path` as the module `from` sees it, with the name there. Returns nothing for a name
 /// of another crate.
 fn definitions(tree: &Tree, from: Id, path: &[String]) -> Vec<(PathBuf, String)> {

@@ -1,4 +1,4 @@
-//! Fails if files of one crate import each other in a circle, and prints these files and the imported names.
+//! Fails if files or folders of one crate import each other in a circle, and prints these and the imported names.
 //!
 //! - [`tree`] reads the files of a crate into a tree of modules, with the paths that each module uses.
 //! - [`mod@imports`] finds the file that defines each of these paths.
@@ -17,14 +17,18 @@ use std::{
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use crate::{circle::circles, imports::imports, tree::Tree};
+use crate::{
+    circle::circles,
+    imports::{between_folders, imports},
+    tree::Tree,
+};
 
 fn main() -> anyhow::Result<ExitCode> {
     let circles = of_workspace()?;
     for circle in &circles {
         anstream::println!("{circle}");
     }
-    anstream::println!("circles of files: {}", circles.len());
+    anstream::println!("circles of files and folders: {}", circles.len());
     Ok(if circles.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -34,7 +38,9 @@ fn of_workspace() -> anyhow::Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for target in workspace.packages.iter().flat_map(|package| &package.targets) {
         let imports = imports(&Tree::read(&target.src_path)?);
-        found.extend(circles(&imports).iter().map(|circle| circle.seen_from(&workspace.workspace_root)));
+        for imports in [between_folders(&imports), imports] {
+            found.extend(circles(&imports).iter().map(|circle| circle.seen_from(&workspace.workspace_root)));
+        }
     }
     Ok(found)
 }

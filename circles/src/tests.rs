@@ -5,7 +5,7 @@ use rstest::rstest;
 use super::*;
 
 #[test]
-fn no_files_of_this_workspace_import_each_other_in_a_circle() {
+fn no_files_or_folders_of_this_workspace_import_each_other_in_a_circle() {
     let circles = of_workspace().unwrap();
     assert!(circles.is_empty(), "\n{}", circles.into_iter().collect::<Vec<_>>().join("\n"));
 }
@@ -19,8 +19,9 @@ fn circles_of(files: &[(&str, &str)]) -> String {
         fs::create_dir_all(file.parent().unwrap_or(Path::new(""))).unwrap();
         fs::write(file, text).unwrap();
     }
-    let tree = Tree::read(&root.join("lib.rs")).unwrap();
-    circles(&imports(&tree)).iter().map(|circle| circle.seen_from(&root)).collect()
+    let imports = imports(&Tree::read(&root.join("lib.rs")).unwrap());
+    let all = [between_folders(&imports), imports];
+    all.iter().flat_map(circles).map(|circle| circle.seen_from(&root)).collect()
 }
 
 const A_AND_B: &str = "2 files import each other:\n  a.rs -> b.rs: B\n  b.rs -> a.rs: A\n";
@@ -64,6 +65,19 @@ fn a_parent_and_a_child_that_use_each_other_are_a_circle() {
     ];
     let expected = "2 files import each other:\n  a/child.rs -> a/mod.rs: A\n  a/mod.rs -> a/child.rs: Child\n";
     assert_eq!(circles_of(&files), expected);
+}
+
+#[test]
+fn two_folders_that_import_each_other_are_a_circle_although_no_files_are() {
+    let files = [
+        ("lib", "mod a; mod b; mod c;"),
+        ("a", "mod one; pub use self::one::One; pub struct A(crate::b::two::Two);"),
+        ("a/one", "pub struct One;"),
+        ("b", "pub mod two; pub struct B(crate::a::One);"),
+        ("b/two", "pub struct Two(crate::c::C);"),
+        ("c", "pub struct C;"),
+    ];
+    assert_eq!(circles_of(&files), "2 folders import each other:\n  a -> b: Two\n  b -> a: One\n");
 }
 
 #[test]

@@ -229,7 +229,7 @@ fn follow(task: &mut Task, scenario: &Scenario, decision: &Decision) {
     let stays = !matches!(task.doing.message.place, Place::Immediate | Place::First);
     task.phase = Phase::Ended;
     task.doing.todo = match decision {
-        Decision::Finish | Decision::Drop { .. } => order.finish,
+        Decision::Done | Decision::Discard { .. } | Decision::Skip | Decision::Drop { .. } => order.finish,
         Decision::Retry { .. } | Decision::RetryAfter { .. } => order.retry,
         Decision::DeadLetter(_) => order.dead_letter,
         Decision::Requeue { .. } if stays => order.requeue_in_place,

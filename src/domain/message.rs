@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+/// The header that counts how often a person has replayed an event out of dead-letter. Copies keep it like a foreign one.
+pub const REPLAYS: &str = "replays";
+
 /// A message to publish.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {

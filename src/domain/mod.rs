@@ -22,6 +22,7 @@ pub mod settlement;
 pub mod source;
 pub mod spec;
 pub mod time;
+pub(crate) mod transition;
 pub mod trouble;
 pub mod ttl;
 pub mod versions;

@@ -118,8 +118,15 @@ pub enum Next {
 /// The end of a delivery: which copy of the event is published, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// No copy is published.
-    Finish,
+    /// The event is handled to its end.
+    Done,
+    /// The handler has ended the event by a business rule.
+    Discard {
+        /// The business rule, in one line.
+        reason: String,
+    },
+    /// The event did not run, because its schedule does not want it.
+    Skip,
     /// The run failed, but no copy is published. The failure is logged and counted.
     Drop {
         /// The failure, for the log.
@@ -148,6 +155,14 @@ pub enum Decision {
     },
     /// A copy goes to dead-letter, with this failure in its headers.
     DeadLetter(Failed),
+}
+
+impl Decision {
+    /// Whether nothing is left to do but to settle the event.
+    #[must_use]
+    pub const fn is_finish(&self) -> bool {
+        matches!(self, Self::Done | Self::Discard { .. } | Self::Skip)
+    }
 }
 
 /// The failure of an event, as the headers of its copy show it.
@@ -206,7 +221,8 @@ pub fn beyond(outcome: &Outcome, now: Timestamp, longest: Duration) -> Option<Du
 #[must_use]
 pub fn decide(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Next {
     Next::Settle(match outcome {
-        Outcome::Done | Outcome::Discard { .. } => Decision::Finish,
+        Outcome::Done => Decision::Done,
+        Outcome::Discard { reason } => Decision::Discard { reason: one_line(&reason) },
         Outcome::Requeue { at, reason } => Decision::Requeue { at, reason: one_line(&reason) },
         Outcome::DeadLetter { reason } => {
             let error = one_line(&reason);

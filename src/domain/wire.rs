@@ -12,8 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-pub use self::header::REPLAYS;
-pub use super::message::{Headers, Incoming, Message, Properties, Value};
+pub use super::message::{Headers, Incoming, Message, Properties, REPLAYS, Value};
 use super::{
     event::Event,
     reason::{self, cut_reason},

@@ -5,16 +5,13 @@
 //!   that handle the type, their number.
 
 use std::{
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use backon::{BackoffBuilder as _, ExponentialBackoff};
 use metrics::gauge;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::pauses::backoff;
 use crate::{domain::words::EventType, meter};
@@ -27,11 +24,22 @@ const LONG: Duration = Duration::from_secs(10);
 /// times a second.
 const SELDOM: Duration = Duration::from_mins(1);
 
+/// An outage of a handler.
+#[derive(Clone, Debug)]
+pub(crate) struct HandlerOutage {
+    /// When the next run may start.
+    pub(crate) next: Instant,
+    /// When the outage is a long one.
+    pub(crate) long_from: Instant,
+    /// What the last run said.
+    pub(crate) reason: String,
+}
+
 /// Whether a type's handler is available in this worker.
 pub(crate) struct HandlerHealth {
     event_type: EventType,
     /// Whether there is an outage. Each run asks.
-    is_down: AtomicBool,
+    is_down: watch::Sender<bool>,
     state: Mutex<State>,
 }
 
@@ -54,7 +62,7 @@ struct Outage {
 
 impl HandlerHealth {
     pub(crate) fn new(event_type: EventType) -> Self {
-        let health = Self { event_type, is_down: AtomicBool::new(false), state: Mutex::default() };
+        let health = Self { event_type, is_down: watch::Sender::new(false), state: Mutex::default() };
         health.gauge(0.0);
         health
     }
@@ -90,7 +98,7 @@ impl HandlerHealth {
         let mut pauses = backoff().build();
         let next = now + pauses.next().unwrap_or_default();
         state.outage = Some(Outage { since: now, next, pauses, reason: reason.to_owned(), is_said });
-        self.is_down.store(true, Ordering::Release);
+        self.is_down.send_replace(true);
         self.gauge(1.0);
     }
 
@@ -101,7 +109,7 @@ impl HandlerHealth {
         }
         let mut state = self.state();
         let Some(outage) = state.outage.take_if(|outage| outage.since <= started) else { return };
-        self.is_down.store(false, Ordering::Release);
+        self.is_down.send_replace(false);
         self.gauge(-1.0);
         if outage.is_said {
             let lasted = outage.since.elapsed();
@@ -113,7 +121,7 @@ impl HandlerHealth {
     pub(crate) fn forget(&self) {
         let mut state = self.state();
         let Some(outage) = state.outage.take() else { return };
-        self.is_down.store(false, Ordering::Release);
+        self.is_down.send_replace(false);
         self.gauge(-1.0);
         let event_type = &self.event_type;
         if outage.is_said {
@@ -121,34 +129,23 @@ impl HandlerHealth {
         }
     }
 
-    /// Returns when the next run may start. `None` if the handler is available: then any may.
-    pub(crate) fn next_start(&self) -> Option<Instant> {
-        if !self.is_down() {
-            return None;
-        }
-        self.state().outage.as_ref().map(|outage| outage.next)
-    }
-
-    /// Returns when the present outage becomes a long one.
-    pub(crate) fn long_from(&self) -> Option<Instant> {
-        if !self.is_down() {
-            return None;
-        }
-        self.state().outage.as_ref().map(|outage| outage.since + LONG)
-    }
-
-    /// Returns why the handler is unavailable, if this outage is a long one.
-    pub(crate) fn long_outage(&self) -> Option<String> {
+    /// Returns the present outage, if there is one.
+    pub(crate) fn outage(&self) -> Option<HandlerOutage> {
         if !self.is_down() {
             return None;
         }
         let state = self.state();
-        let outage = state.outage.as_ref()?;
-        (outage.since + LONG <= Instant::now()).then(|| outage.reason.clone())
+        let Outage { since, next, reason, .. } = state.outage.as_ref()?;
+        Some(HandlerOutage { next: *next, long_from: *since + LONG, reason: reason.clone() })
+    }
+
+    /// Returns a receiver of the beginnings and ends of outages.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<bool> {
+        self.is_down.subscribe()
     }
 
     fn is_down(&self) -> bool {
-        self.is_down.load(Ordering::Acquire)
+        *self.is_down.borrow()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -183,9 +180,9 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(1)).await;
         health.unavailable("refused");
         health.available(early);
-        assert!(health.next_start().is_some());
+        assert!(health.outage().is_some());
         health.available(health.starts());
-        assert_eq!(health.next_start(), None);
+        assert!(health.outage().is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -194,7 +191,7 @@ mod tests {
         health.unavailable("refused");
         let mut pauses = Vec::new();
         for _ in 0..20 {
-            let next = health.next_start().expect("an outage");
+            let HandlerOutage { next, .. } = health.outage().expect("an outage");
             pauses.push(next - Instant::now());
             tokio::time::sleep_until(next).await;
             health.starts();

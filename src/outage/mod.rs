@@ -9,7 +9,7 @@ mod reminder;
 
 pub(crate) use self::{
     broker::{BrokerOutage, ConsumerOutage},
-    handler::HandlerHealth,
+    handler::{HandlerHealth, HandlerOutage},
     pauses::backoff,
     register::{Health, Known, RegisterHealth, Side},
 };

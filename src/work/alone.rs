@@ -8,10 +8,9 @@ use fail::fail_point;
 use super::{
     isolation::{Permit, for_a_while},
     lane::Lane,
-    not_run::Wait,
-    stage::{Claimed, Detour, Disposition, NotSettled, Ready, Settled},
+    stage::{Claimed, Detour, Disposition, Granted, NotSettled, Ready, Settled},
 };
-use crate::domain::{register, settlement::Decision, words::plain};
+use crate::domain::{settlement::Decision, words::plain};
 
 /// The event as settled, or the event without its claim and why it is not settled.
 type RunEnd = Result<Settled, (Ready, NotSettled)>;
@@ -21,45 +20,31 @@ impl Lane {
     pub(super) async fn run_alone(self: Arc<Self>, mut ready: Ready) -> Detour {
         tracing::warn!(id = %plain(&ready.work.event.id), event_type = %self.event_type, "event waits to run alone; its worker died twice while it ran");
         let stop = &self.common.stop;
-        let (answer, permit) = loop {
+        let (answer, asked, permit) = loop {
             let alone = self.unless_over(stop, ready.work.deadline, self.common.isolation.alone()).await;
             let Some(permit) = alone else { return self.answer(ready, Disposition::GiveBack).await };
-            let (answer, permit) = for_a_while(Some(permit), self.claim_one(&mut ready, true, stop)).await;
-            let Some(answer) = answer else { return self.answer(ready, Disposition::GiveBack).await };
+            let (claimed, permit) = for_a_while(Some(permit), self.claim_one(&mut ready, true, stop)).await;
+            let Some((answer, asked)) = claimed else { return self.answer(ready, Disposition::GiveBack).await };
             if permit.is_some() {
-                break (answer, permit);
+                break (answer, asked, permit);
             }
             // Redis was down for longer than this event may keep others from starting. A claim must not wait for others to
             // end, or its lease ends first.
             self.unclaim(&mut ready).await;
         };
-        // An event that may not run now keeps no other event from starting while its copy is published.
-        let permit = permit.filter(|_| matches!(answer, Ok((register::ClaimAnswer::Run { .. }, _))));
-        let claimed = match answer {
-            Ok((register::ClaimAnswer::Run { fence, crashes, stamp }, asked)) => {
-                fail_point!("work.claimed");
-                self.grant(ready, stamp, (fence, crashes), asked)
-            }
-            Ok((register::ClaimAnswer::Later(time), _)) => return self.wait_as_copy(ready, Wait::Until(time)).await,
-            Ok((register::ClaimAnswer::Busy | register::ClaimAnswer::Alone, _)) => {
-                return self.wait_as_copy(ready, Wait::Busy).await;
-            }
-            Ok((answer @ (register::ClaimAnswer::Stale | register::ClaimAnswer::Replaced), _)) => {
-                return self.drop_delivery(ready, answer).await;
-            }
-            Err(error) => return self.leave_unreadable(ready, error).await,
+        let (end, permit) = match self.grant(ready, answer, asked) {
+            Ok(granted) => self.run_to_settlement(granted, permit).await,
+            Err(not_settled) => (Err(not_settled), permit),
         };
-        let (end, permit) = self.run_to_settlement(claimed, permit).await;
         match end {
             Ok(settled) => {
                 settled.acknowledge().await;
                 Detour::Over
             }
-            Err((ready, NotSettled::Answer(disposition))) => self.answer(ready, disposition).await,
-            Err((ready, NotSettled::Again(_))) => self.answer(ready, Disposition::GiveBack).await,
-            Err((ready, NotSettled::Unavailable | NotSettled::Waits)) => {
+            Err((ready, why)) => {
+                // An event that may not run now keeps no other event from starting while its copy is published.
                 drop(permit);
-                self.wait_as_copy(ready, Wait::Busy).await
+                self.put_off(ready, why).await
             }
         }
     }
@@ -70,7 +55,7 @@ impl Lane {
     /// between the confirm of a dead letter and its settlement would become two of them.
     pub(super) async fn run_to_settlement(
         &self,
-        (mut claimed, decided): (Claimed, Option<Decision>),
+        (mut claimed, decided): Granted,
         permit: Option<Permit>,
     ) -> (RunEnd, Option<Permit>) {
         let mut ran = match decided {
@@ -93,8 +78,8 @@ impl Lane {
 
     /// Publishes what follows from a decision, and settles the event.
     async fn carry_out(&self, claimed: Claimed, decision: Decision) -> RunEnd {
-        match self.follow_up(claimed.event(), decision).await {
-            Ok(end) => Ok(self.settle_one(claimed.ended(end)).await),
+        match self.follow_up(&claimed, decision).await {
+            Ok((end, untold)) => Ok(self.settle_one(claimed.ended(end, untold)).await),
             Err(disposition) => Err((self.let_go(claimed).await, NotSettled::Answer(disposition))),
         }
     }

@@ -13,8 +13,9 @@ use tower_service::Service;
 
 use super::readiness::Readiness;
 use crate::{
-    domain::{kind::EventKind, spec::Topology},
+    domain::{event::Event, kind::EventKind, spec::Topology, transition::Transition},
     handler::{Closure, Handler, IntoOutcome, Json, Layered, Outcome, Run},
+    journal::Observer,
     ports::{Broker, Clock, Register},
     publish::publisher::Publisher,
     trace::{TraceContext, Traces},
@@ -93,6 +94,7 @@ pub(super) struct Setup {
     pub(super) stop_when_empty: bool,
     pub(super) inline: bool,
     pub(super) readiness: Readiness,
+    pub(super) observers: Vec<Observer>,
     pub(super) traces: Traces,
 }
 
@@ -127,6 +129,7 @@ impl Worker {
             stop_when_empty: false,
             inline: false,
             readiness: Readiness::default(),
+            observers: Vec::new(),
             traces: None,
         };
         Self { state: (), setup }
@@ -414,6 +417,38 @@ impl<S> Worker<S> {
     #[must_use]
     pub fn trace_context(mut self, traces: impl TraceContext) -> Self {
         self.setup.traces = Some(Arc::new(traces));
+        self
+    }
+
+    /// Calls a function at each [`Transition`] of an event in this worker: its start, its end, its failures. May be called
+    /// several times.
+    ///
+    /// The worker waits for the function, so it must return at once. What takes longer goes through a channel:
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
+    /// use hatchery::{Outcome, Run, Transition};
+    ///
+    /// let (letters, mut inbox) = tokio::sync::mpsc::channel(1_000);
+    /// let worker = hatchery.worker().handle("mail", |_: Run| async { Ok::<_, String>(Outcome::Done) });
+    /// let worker = worker.observe(move |event, transition| {
+    ///     if let Transition::DeadLettered { reason, .. } = transition {
+    ///         // If nobody reads, the letter is not told.
+    ///         let _ = letters.try_send((event.id.clone(), reason.clone()));
+    ///     }
+    /// });
+    /// tokio::spawn(async move {
+    ///     while let Some((id, reason)) = inbox.recv().await {
+    ///         println!("{id} needs somebody: {reason}");
+    ///     }
+    /// });
+    /// worker.run_until(hatchery::shutdown_signal()?).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn observe(mut self, observer: impl Fn(&Event, &Transition) + Send + Sync + 'static) -> Self {
+        self.setup.observers.push(Arc::new(observer));
         self
     }
 

@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     lane::Lane,
-    stage::{Claimed, Ready},
+    stage::{Claimed, Granted, NotSettled, Ready},
 };
 use crate::{
     domain::{
-        register::{self, CopyVersion, Release},
-        settlement::{self, Decision},
+        register::{ClaimAnswer, Release},
+        settlement,
         words::plain,
     },
     outage::backoff,
@@ -29,7 +29,7 @@ impl Lane {
         ready: &mut Ready,
         alone: bool,
         over: &CancellationToken,
-    ) -> Option<Result<(register::ClaimAnswer, Instant), RegisterError>> {
+    ) -> Option<(Result<ClaimAnswer, RegisterError>, Instant)> {
         let mut pauses = backoff().build();
         loop {
             let (asked, claim) = (Instant::now(), ready.claim(alone, self.terms));
@@ -39,14 +39,14 @@ impl Lane {
                     Some(Ok(claimed)) => {
                         self.common.register_answered(asked);
                         self.meters.claimed(Some(&claimed));
-                        return Some(Ok((claimed, asked)));
+                        return Some((Ok(claimed), asked));
                     }
                     // It is about this key alone, unless a ping has no answer either.
                     Some(Err(error)) => match self.common.register.ping().await {
                         Ok(()) => {
                             self.common.register_answered(asked);
                             self.meters.claimed(None);
-                            return Some(Err(error));
+                            return Some((Err(error), asked));
                         }
                         Err(error) => error,
                     },
@@ -79,14 +79,24 @@ impl Lane {
         }
     }
 
-    /// Returns an event whose claim the register has granted, and a decision if it has crashed its worker too often to run.
+    /// Takes the register's answer to a claim that was made at `asked`.
     pub(super) fn grant(
         &self,
         ready: Ready,
-        stamp: CopyVersion,
-        (fence, crashes): (i64, u32),
+        answer: Result<ClaimAnswer, RegisterError>,
         asked: Instant,
-    ) -> (Claimed, Option<Decision>) {
+    ) -> Result<Granted, (Ready, NotSettled)> {
+        let (fence, crashes, stamp) = match answer {
+            Ok(ClaimAnswer::Run { fence, crashes, stamp }) => (fence, crashes, stamp),
+            Ok(ClaimAnswer::Alone) => return Err((ready, NotSettled::Alone)),
+            Ok(ClaimAnswer::Busy) => return Err((ready, NotSettled::Busy)),
+            Ok(ClaimAnswer::Later(time)) => return Err((ready, NotSettled::Later(time))),
+            Ok(answer @ (ClaimAnswer::Stale | ClaimAnswer::Replaced)) => {
+                return Err((ready, NotSettled::Unwanted(answer)));
+            }
+            Err(error) => return Err((ready, NotSettled::Damaged(error))),
+        };
+        fail_point!("work.claimed");
         let leases = &self.common.leases;
         let claimed = ready.claimed(stamp, |work| leases.hold(&work.event, self.terms, (work.token, fence), asked));
         let event = claimed.event();
@@ -96,12 +106,10 @@ impl Lane {
             let now = self.common.clock.now();
             settlement::crashed(crashes, event.crashes, event.attempts, self.spec.crash_limit, now)
         };
-        if let Some(Decision::DeadLetter(failed)) = &too_often {
-            self.log_dead_letter(event, failed, None);
-        } else if crashes > 0 {
+        if too_often.is_none() && crashes > 0 {
             tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, crashes, "event runs again; its worker died while it ran");
         }
-        (claimed, too_often)
+        Ok((claimed, too_often))
     }
 
     /// Returns an event whose run is given up, without its claim.

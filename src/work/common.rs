@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     domain::{spec::Topology, words::plain},
+    journal::Journal,
     outage::{BrokerOutage, ConsumerOutage, Health, RegisterHealth, Side},
     ports::{Broker, Clock, Delivery, Register, RegisterError},
     routes::Routes,
@@ -61,6 +62,7 @@ pub(super) struct Common {
     pub(super) consumer_outage: ConsumerOutage,
     pub(super) totals: Arc<Totals>,
     pub(super) readiness: Readiness,
+    pub(super) journal: Journal,
     pub(super) traces: Traces,
 }
 

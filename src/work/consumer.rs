@@ -6,7 +6,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, Retryable as _};
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{error::WorkError, lane::Lane, readiness::Consuming};
+use super::{error::WorkError, gate::Cause, lane::Lane, readiness::Consuming};
 use crate::{
     domain::{spec::QueueType, ttl::roughly},
     outage::backoff,
@@ -15,15 +15,6 @@ use crate::{
 
 /// After a consumer that lasted for this long, the next pause is short again.
 const LONG: Duration = Duration::from_mins(1);
-
-/// Why a consumer is a probe: it takes one event at a time, to find out whether Redis or the handler answers.
-pub(super) enum Probe {
-    /// Redis may answer a ping and no claim, so the first event after an outage comes alone, and is not given back before
-    /// it has an answer.
-    RedisIsBack,
-    /// The handler is unavailable, for this reason.
-    Unavailable(String),
-}
 
 /// The consumer of one type, or the wait for one.
 pub(super) struct Consumer {
@@ -57,7 +48,7 @@ impl Consumer {
         }
     }
 
-    /// Whether the consumer is a [probe](Probe). `None` if there is no consumer.
+    /// Whether the consumer is a probe: it takes one event at a time. `None` if there is no consumer.
     pub(super) fn is_probe(&self) -> Option<bool> {
         match &self.state {
             State::Opening { is_probe, .. } | State::Open { is_probe, .. } => Some(*is_probe),
@@ -66,8 +57,9 @@ impl Consumer {
     }
 
     /// Begins to consume; as a probe if there is a reason for that, which the log tells.
-    pub(super) fn open(&mut self, probe: Option<Probe>) {
+    pub(super) fn open(&mut self, probe: Option<&Cause>) {
         let (lane, order, is_probe) = (Arc::clone(&self.lane), self.order, probe.is_some());
+        let probe = probe.cloned();
         // An ordered type keeps its full prefetch: RabbitMQ puts a returned delivery behind those returned before.
         let prefetch = if is_probe && order == Order::Any { 1 } else { lane.prefetch };
         let opening = async move {
@@ -76,8 +68,8 @@ impl Consumer {
             // Also if the worker stops waiting.
             let _waiting = OnDrop(|| _ = outage.forget(&queue));
             let unavailable = match &probe {
-                Some(Probe::Unavailable(reason)) => Some(reason.as_str()),
-                Some(Probe::RedisIsBack) | None => None,
+                Some(Cause::Handler(reason)) => Some(reason.as_str()),
+                _ => None,
             };
             let topology = &lane.common.topology;
             let hold = (topology.queue_type == QueueType::Quorum).then(|| topology.latest_redelivery());
@@ -94,8 +86,8 @@ impl Consumer {
                 .await?;
             outage.consumed(&queue);
             let why = match probe {
-                Some(Probe::Unavailable(_)) => ", one event at a time: its handler is unavailable",
-                Some(Probe::RedisIsBack) => ", and one event at first: Redis is there again",
+                Some(Cause::Handler(_)) => ", one event at a time: its handler is unavailable",
+                Some(_) => ", and one event at first: Redis is there again",
                 None => "",
             };
             tracing::info!("consuming {queue}{why}");

@@ -9,8 +9,7 @@ use metrics::{Counter, counter};
 
 use crate::{
     domain::{
-        register::ClaimAnswer,
-        settlement::Outcome,
+        transition::Transition,
         words::{EventType, Word},
     },
     meter,
@@ -114,9 +113,9 @@ counters! {
     types {
     /// Deliveries taken from the broker, without the messages of sources.
     delivered => DELIVERED,
-    /// Runs that succeeded.
+    /// Runs that succeeded and were settled.
     done => HANDLED ("outcome", "done"),
-    /// Runs whose event the handler discarded.
+    /// Runs whose event the handler discarded, and that were settled.
     discarded => HANDLED ("outcome", "discarded"),
     /// Runs that failed and are tried again, in place or through a retry queue.
     retried => HANDLED ("outcome", "retried"),
@@ -158,24 +157,18 @@ counters! {
 }
 
 impl Counters {
-    /// Counts a run that needs no follow-up. The others are counted where their follow-up is confirmed.
-    pub(super) fn ran(&self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Done => self.done(),
-            Outcome::Discard { .. } => self.discarded(),
-            // These outcomes are counted where they are carried out.
-            Outcome::Requeue { .. }
-            | Outcome::Retry { .. }
-            | Outcome::DeadLetter { .. }
-            | Outcome::Unavailable { .. } => {}
-        }
-    }
-
-    pub(super) fn unwanted(&self, claimed: &ClaimAnswer) {
-        if *claimed == ClaimAnswer::Replaced {
-            self.replaced();
-        } else {
-            self.stale();
+    /// Counts what has happened to an event.
+    pub(super) fn count(&self, transition: &Transition) {
+        match transition {
+            Transition::Done { .. } => self.done(),
+            Transition::Discarded { .. } => self.discarded(),
+            Transition::Failed { .. } => self.retried(),
+            Transition::Dropped { .. } => self.dropped(),
+            Transition::Requeued { .. } => self.requeued(),
+            Transition::PutOff => self.busy(),
+            Transition::Replaced => self.replaced(),
+            Transition::DeadLettered { .. } => self.dead_lettered(),
+            Transition::Started | Transition::LeaseLost => {}
         }
     }
 }

@@ -20,7 +20,6 @@ use std::{collections::VecDeque, sync::Arc};
 
 use futures_util::future::OptionFuture;
 use tokio::{
-    sync::watch,
     task::JoinSet,
     time::{Instant, timeout},
 };
@@ -29,17 +28,15 @@ use tokio_util::sync::CancellationToken;
 use self::register_calls::RegisterCalls;
 use super::{
     busy_wait::BusyPlaces,
-    consumer::{Consumer, Probe},
+    consumer::Consumer,
+    gate::{Gate, Intake},
     isolation::{A_WHILE, Permit},
     lane::Lane,
     not_run::Wait,
     open::{CopyReason, NotDue},
     stage::{Detour, Disposition, Ended, Ran, Ready},
 };
-use crate::{
-    outage::{Health, Known},
-    ports::{Delivery, Written},
-};
+use crate::ports::{Delivery, Written};
 
 /// The most events of one call to the register, of each kind. A script over them takes a few milliseconds, in which Redis
 /// serves nobody else.
@@ -54,8 +51,7 @@ pub(super) async fn work(lane: Arc<Lane>, until: CancellationToken) {
 struct Loop {
     lane: Arc<Lane>,
     until: CancellationToken,
-    health: watch::Receiver<Known>,
-    isolated: watch::Receiver<usize>,
+    gate: Gate,
     consumer: Consumer,
     /// Events that wait for a free place, in the order of their deadlines: so the first one is the first to be given back.
     waiting: VecDeque<Ready>,
@@ -69,7 +65,9 @@ struct Loop {
     detours: JoinSet<Detour>,
     /// Held while anything is claimed or runs.
     permit: Option<Arc<Permit>>,
-    /// Since when an event has been waiting to run alone, and nothing runs here.
+    /// Whether something waits for the permit.
+    wants_permit: bool,
+    /// Since when nothing may start and nothing runs here.
     yielding: Option<Instant>,
     /// Answers that may not be written yet.
     written: VecDeque<Written>,
@@ -79,8 +77,7 @@ impl Loop {
     fn new(lane: Arc<Lane>, until: CancellationToken) -> Self {
         Self {
             until,
-            health: lane.common.health.subscribe(),
-            isolated: lane.common.isolation.subscribe(),
+            gate: Gate::new(&lane),
             consumer: Consumer::new(&lane),
             waiting: VecDeque::new(),
             busy: BusyPlaces::default(),
@@ -89,6 +86,7 @@ impl Loop {
             finished: VecDeque::new(),
             detours: JoinSet::new(),
             permit: None,
+            wants_permit: false,
             yielding: None,
             written: VecDeque::new(),
             lane,
@@ -100,17 +98,15 @@ impl Loop {
         let until = self.until.clone();
         let mut batch = Vec::new();
         loop {
-            let next_call = self.advance();
+            let wake = self.advance();
             if self.is_over() {
                 break;
             }
-            let (wants_permit, is_stopping) = (self.wants_permit(), until.is_cancelled());
-            let wake = self.wake_at(next_call);
+            let (wants_permit, is_ending) = (self.wants_permit, until.is_cancelled());
             tokio::select! {
                 biased;
-                () = until.cancelled(), if !is_stopping => {}
-                _ = self.health.changed() => {}
-                _ = self.isolated.changed() => {}
+                () = until.cancelled(), if !is_ending => {}
+                () = self.gate.changed() => {}
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
                 Some(answered) = OptionFuture::from(self.calls.under_way.as_mut()) => {
                     self.answered(answered);
@@ -139,38 +135,43 @@ impl Loop {
         }
     }
 
-    fn stops(&self) -> bool {
-        self.lane.common.stop.is_cancelled()
+    fn ask_gate(&mut self) -> (Intake, Option<Instant>) {
+        self.gate.ask(self.lane.concurrency.saturating_sub(self.running.len() + self.calls.claiming))
     }
 
-    fn health(&mut self) -> Health {
-        if self.lane.spec.register { self.health.borrow_and_update().health() } else { Health::Up }
-    }
-
-    /// Does all that can be done now. Returns when the next call to the register may begin, if something waits for it.
+    /// Does all that can be done now. Returns when more can be done although nothing else wakes the loop.
     fn advance(&mut self) -> Option<Instant> {
-        let health = self.health();
-        self.consume(health);
+        let (mut intake, mut ask_again) = self.ask_gate();
+        let consume_at = self.consume(&intake);
         self.give_back_late();
-        self.update_permit();
+        self.update_permit(&intake);
+        let mut starts = if self.permit.is_some() { intake.starts() } else { 0 };
+        let mut call_at = None;
         if self.lane.spec.register {
-            return self.call_register(health);
+            call_at = self.call_register(starts);
+        } else {
+            while starts > 0
+                && let Some(ready) = self.waiting.pop_front()
+            {
+                self.start(ready.unclaimed());
+                // It may have run in place.
+                (intake, ask_again) = self.ask_gate();
+                starts = intake.starts();
+            }
+            while let Some(ended) = self.finished.pop_front() {
+                let settled = ended.settled(&self.lane);
+                self.acknowledge(settled);
+            }
         }
-        while self.free() > 0 && self.may_start() {
-            let Some(ready) = self.waiting.pop_front() else { break };
-            self.start(ready.unclaimed());
-        }
-        while let Some(ended) = self.finished.pop_front() {
-            self.acknowledge(ended.settled());
-        }
-        None
+        let give_back_at = self.waiting.front().map(|ready| ready.work.deadline);
+        let yield_at = self.yielding.map(|since| since + A_WHILE);
+        [ask_again, consume_at, call_at, give_back_at, yield_at].into_iter().flatten().min()
     }
 
     /// Begins a call to the register that settles what has run and claims what may start, unless one is under way. Returns
     /// when it may begin if that is later.
-    fn call_register(&mut self, health: Health) -> Option<Instant> {
-        let may_claim = self.may_start() && (health != Health::Down || self.consumer.is_probe() == Some(true));
-        let claims = if may_claim { self.free().min(LARGEST).min(self.waiting.len()) } else { 0 };
+    fn call_register(&mut self, starts: usize) -> Option<Instant> {
+        let claims = starts.min(LARGEST).min(self.waiting.len());
         let settles = self.finished.len().min(LARGEST);
         let most = self.lane.concurrency.min(self.lane.prefetch.into());
         let may_begin_at = self.calls.may_begin_at(settles, claims, most)?;
@@ -183,33 +184,35 @@ impl Loop {
         None
     }
 
-    /// Opens or leaves the consumer, and gives back what has not started, as the worker's stop, Redis and the handler demand.
-    fn consume(&mut self, health: Health) {
-        let unavailable = self.lane.health.long_outage();
-        let is_unavailable = unavailable.is_some();
-        match self.consumer.is_probe() {
-            _ if self.until.is_cancelled() => self.consumer.leave(),
-            // Redis is down: returns the events that have not started. Running handlers go on. A probe keeps its event and
-            // claims it again.
-            Some(false) if health == Health::Down => self.consumer.leave(),
-            // Other workers may be able to handle the events that this one holds.
-            Some(false) if is_unavailable => self.consumer.leave(),
-            Some(true) if health == Health::Up && !is_unavailable => self.consumer.leave(),
-            None if health != Health::Down && self.consumer.idle_until().is_some_and(|at| at <= Instant::now()) => {
-                let redis = (health == Health::Probing).then_some(Probe::RedisIsBack);
-                self.consumer.open(unavailable.map(Probe::Unavailable).or(redis));
+    /// Opens or leaves the consumer, and parts with what has not started, as the gate demands. Returns when the next consumer may
+    /// be opened.
+    fn consume(&mut self, intake: &Intake) -> Option<Instant> {
+        let (is_probe, probe) = (self.consumer.is_probe(), intake.probe());
+        let may_open = !self.until.is_cancelled() && !matches!(intake, Intake::Leave { .. } | Intake::Stop);
+        let is_idle = self.consumer.idle_until().is_some_and(|at| at <= Instant::now());
+        match intake {
+            Intake::Stop => {
+                self.consumer.leave();
+                self.give_all_back();
             }
+            _ if self.until.is_cancelled() => self.consumer.leave(),
+            // A probe keeps its event, which is claimed again once Redis answers.
+            Intake::Leave { .. } if is_probe == Some(true) => {}
+            Intake::Leave { .. } => {
+                self.consumer.leave();
+                self.give_all_back();
+            }
+            _ if is_probe.is_some_and(|is_probe| is_probe != probe.is_some()) => self.consumer.leave(),
+            _ if is_idle => self.consumer.open(probe),
             _ => {}
         }
-        let is_probing = self.consumer.is_probe() == Some(true);
-        if self.stops() || (health == Health::Down && !is_probing) {
-            self.give_all_back();
-        }
-        if is_unavailable && !is_probing {
+        // What a probe has brought is tried here.
+        if intake.is_for_others() && self.consumer.is_probe() != Some(true) {
             while let Some(ready) = self.waiting.pop_front() {
                 self.move_on(ready);
             }
         }
+        self.consumer.idle_until().filter(|_| may_open)
     }
 
     /// Takes what the consumer has brought.
@@ -291,56 +294,24 @@ impl Loop {
         });
     }
 
-    /// Takes the shared permit when it is free. Releases it for an event that waits to run alone, once no handler runs here.
-    /// While events are unsettled it waits up to `A_WHILE`: if the suspect kills the process, each of them counts a crash.
-    fn update_permit(&mut self) {
-        let is_wanted = self.lane.common.isolation.is_wanted();
-        if !is_wanted || !self.running.is_empty() || self.permit.is_none() {
+    /// Takes the shared permit when it is free. Releases it while nothing may start, for an event that waits to run alone, once no
+    /// handler runs here. While events are unsettled it waits up to `A_WHILE`: if the suspect kills the process, each of them
+    /// counts a crash.
+    fn update_permit(&mut self, intake: &Intake) {
+        let may_start = matches!(intake, Intake::Open { .. }) || intake.starts() > 0;
+        if self.permit.is_none() && may_start {
+            self.permit = self.lane.common.isolation.try_shared().map(Arc::new);
+        }
+        self.wants_permit = self.permit.is_none() && may_start && !self.waiting.is_empty();
+        if may_start || !self.running.is_empty() || self.permit.is_none() {
             self.yielding = None;
-            if self.permit.is_none() && !is_wanted {
-                self.permit = self.lane.common.isolation.try_shared().map(Arc::new);
-            }
             return;
         }
         let is_idle = self.calls.under_way.is_none() && self.finished.is_empty();
         let since = *self.yielding.get_or_insert_with(Instant::now);
         if is_idle || since.elapsed() >= A_WHILE {
-            self.permit = None;
+            (self.permit, self.yielding) = (None, None);
         }
-    }
-
-    fn wants_permit(&self) -> bool {
-        self.permit.is_none() && !self.waiting.is_empty() && !self.lane.common.isolation.is_wanted()
-    }
-
-    fn may_start(&self) -> bool {
-        self.permit.is_some() && !self.lane.common.isolation.is_wanted()
-    }
-
-    /// The number of events that may start beside those that run. While the handler is unavailable, one may start after each
-    /// pause.
-    fn free(&self) -> usize {
-        let free = self.lane.concurrency.saturating_sub(self.running.len() + self.calls.claiming);
-        match self.lane.health.next_start() {
-            None => free,
-            Some(at) if at <= Instant::now() => free.min(1),
-            Some(_) => 0,
-        }
-    }
-
-    /// Returns when something is to be done that nothing else wakes the loop for.
-    fn wake_at(&self, next_call: Option<Instant>) -> Option<Instant> {
-        let may_consume =
-            !self.until.is_cancelled() && (!self.lane.spec.register || self.health.borrow().health() != Health::Down);
-        let times = [
-            self.consumer.idle_until().filter(|_| may_consume),
-            next_call,
-            self.waiting.front().map(|ready| ready.work.deadline),
-            self.yielding.map(|since| since + A_WHILE),
-            self.lane.health.next_start().filter(|at| !self.waiting.is_empty() && *at > Instant::now()),
-            self.lane.health.long_from().filter(|at| *at > Instant::now()),
-        ];
-        times.into_iter().flatten().min()
     }
 
     fn is_over(&self) -> bool {

@@ -15,6 +15,7 @@ use crate::{
         event::Event,
         reason::cut_reason,
         settlement::{self, Decision, Failed, Next, Outcome, Ran},
+        transition::{Then, Transition},
         ttl::{roughly, say},
         words::plain,
     },
@@ -29,9 +30,13 @@ impl Lane {
             return Ok(decision);
         }
         let outcome = self.execute(claimed).await?;
-        let ran = match self.decide(claimed.event(), outcome, claimed.tries(), started) {
+        let took = started.elapsed();
+        claimed.took = Some(took);
+        let ran = match self.decide(claimed.event(), outcome, claimed.tries()) {
             Next::Settle(decision) => Ok(decision),
             Next::Again { after, failed } => {
+                let failure = self.fails_here(&failed, claimed.tries(), took, after);
+                self.tell(claimed.event(), &failure);
                 claimed.fail(failed);
                 Err(NotSettled::Again(after))
             }
@@ -44,8 +49,8 @@ impl Lane {
         if let Some(link) = self.chain_link(claimed.event()) {
             match &ran {
                 // Any other decision has a follow-up, which notes the end.
-                Ok(Decision::Finish) => {
-                    self.end_scheduled(claimed.event(), &Decision::Finish).await.map_err(NotSettled::Answer)?;
+                Ok(decision) if decision.is_finish() => {
+                    self.end_scheduled(claimed.event(), decision).await.map_err(NotSettled::Answer)?;
                 }
                 Err(NotSettled::Again(after)) => self.note_wait(link, *after).await.map_err(NotSettled::Answer)?,
                 Ok(_) | Err(_) => {}
@@ -69,6 +74,7 @@ impl Lane {
         let run = Run { event: Arc::clone(claimed.event()), fence, lost };
         let is_first = run.event.attempts == 0 && claimed.tries() == 0;
         let span = trace::run(&self.common.traces, &run.event, claimed.tries());
+        self.tell(&run.event, &Transition::Started);
         let running = self.meters.start(&run.event, is_first, &*self.common.clock);
         // A panic ends the run, and not the worker.
         let handling =
@@ -92,10 +98,9 @@ impl Lane {
         outcome
     }
 
-    /// Decides what follows a run, and logs and counts it.
-    fn decide(&self, event: &Event, mut outcome: Outcome, tries: u32, started: Instant) -> Next {
+    /// Decides what follows a run.
+    fn decide(&self, event: &Event, mut outcome: Outcome, tries: u32) -> Next {
         let (id, event_type) = (&event.id, &self.event_type);
-        self.counters.ran(&outcome);
         let horizon = self.common.topology.ladder.longest();
         if let Some(after) = settlement::bound(&mut outcome, horizon) {
             tracing::warn!(id = %plain(id), %event_type, "the handler asked for a retry in {}, which is beyond the ladder's horizon; the event is retried in {}", roughly(after), roughly(horizon));
@@ -104,61 +109,21 @@ impl Lane {
         if let Some(wait) = settlement::beyond(&outcome, now, horizon) {
             tracing::warn!(id = %plain(id), %event_type, "the handler put the event off by {}, which is beyond the ladder's horizon of {}; the event keeps its date", roughly(wait), roughly(horizon));
         }
-        // Thousands of events a second succeed: nothing is formatted for a level that is off.
-        match &outcome {
-            Outcome::Done => {
-                tracing::debug!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "done");
-            }
-            Outcome::Requeue { at, reason } => {
-                let reason = settlement::one_line(reason);
-                tracing::debug!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "requeued for {at}: {reason}");
-            }
-            Outcome::Discard { reason } => {
-                let reason = settlement::one_line(reason);
-                tracing::info!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "discarded by its handler: {reason}");
-            }
-            Outcome::Retry { .. } | Outcome::DeadLetter { .. } | Outcome::Unavailable { .. } => {}
-        }
         let ran = Ran { id, attempts: event.attempts, tries, now };
-        let next = settlement::decide(outcome, ran, self.spec.on_failure, &self.spec.retry);
-        if let Next::Again { .. } = &next {
-            self.counters.retried();
-        }
-        self.log_failure(event, &next, tries, started);
-        next
+        settlement::decide(outcome, ran, self.spec.on_failure, &self.spec.retry)
     }
 
-    /// Logs a run that has failed: how often so far, what follows, and what failed. Nothing is formatted for a level that is off.
-    fn log_failure(&self, event: &Event, next: &Next, tries: u32, started: Instant) {
-        let (event_type, id, most) = (&self.event_type, &event.id, self.spec.retry.max_attempts);
-        let (after, failed) = match next {
-            Next::Settle(Decision::Retry { ttl, failed }) => (ttl.as_duration(), failed),
-            Next::Settle(Decision::RetryAfter { after, failed }) | Next::Again { after, failed } => (*after, failed),
-            Next::Settle(Decision::DeadLetter(failed)) => return self.log_dead_letter(event, failed, Some(started)),
-            Next::Settle(Decision::Drop { reason }) => {
-                return tracing::warn!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "event dropped after a failure: {reason}");
-            }
-            Next::Settle(Decision::Finish | Decision::Requeue { .. }) | Next::Wait { .. } => return,
-        };
-        let (attempt, error) = (failed.attempts, failed.error());
-        match next {
-            Next::Again { .. } if self.spec.keeps_order() => {
-                tracing::warn!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "attempt {attempt} failed, trying again in {}; the events behind it wait: {error}", roughly(after));
-            }
-            // The attempt ends with its last try.
-            Next::Again { .. } => {
-                tracing::info!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "try {} of attempt {} failed, trying again in {}: {error}", tries.saturating_add(1), attempt.saturating_add(1), roughly(after));
-            }
-            _ => {
-                tracing::info!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "attempt {attempt} of {most} failed, retrying in {}: {error}", roughly(after));
-            }
+    /// Returns the failure of a run after which the event runs again in this worker.
+    fn fails_here(&self, failed: &Failed, tries: u32, took: Duration, after: Duration) -> Transition {
+        let blocks = self.spec.keeps_order();
+        Transition::Failed {
+            // An attempt in place counts once its last try has failed.
+            attempt: if blocks { failed.attempts } else { failed.attempts.saturating_add(1) },
+            max_attempts: self.spec.retry.max_attempts,
+            error: failed.error().to_owned(),
+            took,
+            then: if blocks { Then::Block { after } } else { Then::InPlace { tried: tries.saturating_add(1), after } },
         }
-    }
-
-    /// Logs an event that goes to dead-letter: after a run that started at `started`, or without one.
-    pub(super) fn log_dead_letter(&self, event: &Event, failed: &Failed, started: Option<Instant>) {
-        let took = started.map(|started| tracing::field::display(roughly(started.elapsed())));
-        tracing::warn!(event_type = %self.event_type, id = %plain(&event.id), "in" = took, "event dead-lettered: {}", failed.reason);
     }
 }
 

@@ -14,7 +14,11 @@ use fail::fail_point;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{counters::Counters, error::WorkError, lane::Lane, stage::Disposition};
+use super::{
+    error::WorkError,
+    lane::Lane,
+    stage::{Claimed, Disposition},
+};
 use crate::{
     domain::{
         compile::BUSY,
@@ -22,6 +26,7 @@ use crate::{
         register::{CopyVersion, DedupSlot, End, Note, Reserve, Reserved, Stage},
         settlement::{Decision, Failed},
         time,
+        transition::Transition,
         ttl::Ttl,
         wire::{Message, kept},
     },
@@ -38,8 +43,8 @@ const SOONEST: Duration = Duration::from_secs(1);
 /// How late a copy may come back before a worker that stops when its queues are empty counts it as gone.
 pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
-/// The copy, its destination, the run's end and its counter.
-type FollowUp = (Option<(Event, To)>, End, Counted);
+/// The copy, its destination, and the run's end.
+type FollowUp = (Option<(Event, To)>, End);
 
 /// Where a copy goes.
 enum To {
@@ -49,17 +54,22 @@ enum To {
     Scheduler(Duration),
 }
 
-/// The counter of a run's end. It counts once the broker has the copy.
-type Counted = fn(&Counters);
-
 impl Lane {
-    /// Publishes what follows from a decision, and waits for the broker's confirm. Returns the end of the run for the register.
-    /// The error says what becomes of a delivery whose event is not settled.
-    pub(super) async fn follow_up(&self, event: &Event, decision: Decision) -> Result<End, Disposition> {
-        if decision != Decision::Finish {
+    /// Publishes what follows from a decision, waits for the broker's confirm, and tells it. Returns the end of the run for the
+    /// register, and what is to be told once the event is settled. The error says what becomes of a delivery whose event is not
+    /// settled.
+    pub(super) async fn follow_up(
+        &self,
+        claimed: &Claimed,
+        decision: Decision,
+    ) -> Result<(End, Option<Transition>), Disposition> {
+        let event = claimed.event();
+        if !decision.is_finish() {
             self.end_scheduled(event, &decision).await?;
         }
-        let (copy, end, count) = self.prepare(event, decision).await?;
+        let transition = self.transition(claimed, &decision);
+        let has_copy = !decision.is_finish() && !matches!(decision, Decision::Drop { .. });
+        let (copy, end) = self.prepare(event, decision).await?;
         let routes = &self.common.routes;
         match copy {
             Some((copy, To::Retry(ttl))) => self.publish(|| routes.to_retry(&copy, ttl)).await?,
@@ -67,34 +77,44 @@ impl Lane {
             Some((copy, To::Scheduler(wait))) => self.send_on(&copy, wait).await?,
             None => {}
         }
-        count(&self.counters);
+        let untold = match transition {
+            Some(transition) if has_copy => {
+                self.tell(event, &transition);
+                None
+            }
+            untold => untold,
+        };
         fail_point!("work.followed-up");
-        Ok(end)
+        Ok((end, untold))
+    }
+
+    /// Returns what a decision comes to.
+    pub(super) fn transition(&self, claimed: &Claimed, decision: &Decision) -> Option<Transition> {
+        Transition::of(decision, claimed.took, self.spec.retry.max_attempts)
     }
 
     async fn prepare(&self, event: &Event, decision: Decision) -> Result<FollowUp, Disposition> {
         // The date says when the broker sends the copy on, whatever this machine's clock shows.
         let now = self.common.clock.shared();
         Ok(match decision {
-            Decision::Finish => (None, End::Finished, |_| {}),
-            Decision::Drop { .. } => (None, End::Finished, Counters::dropped),
+            Decision::Done | Decision::Discard { .. } | Decision::Skip | Decision::Drop { .. } => (None, End::Finished),
             Decision::Retry { ttl, failed } => {
                 let copy = after_failure(event, failed);
                 let due = time::later(now, ttl.as_duration());
                 let end = copied(&copy, due, Stage::Retry);
-                (Some((copy, To::Retry(ttl))), end, Counters::retried)
+                (Some((copy, To::Retry(ttl))), end)
             }
             Decision::RetryAfter { after, failed } => {
                 let due = time::ceil_millis(time::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
                 let end = copied(&copy, due, Stage::Retry);
-                (Some((copy, To::Scheduler(after))), end, Counters::retried)
+                (Some((copy, To::Scheduler(after))), end)
             }
             Decision::DeadLetter(failed) => {
                 let copy = after_failure(event, failed);
                 let end = copied(&copy, now, Stage::DeadLetter);
-                (Some((copy, To::DeadLetter)), end, Counters::dead_lettered)
+                (Some((copy, To::DeadLetter)), end)
             }
             Decision::Requeue { at, reason } => self.requeue(event, time::ceil_millis(at), reason).await?,
         })
@@ -121,7 +141,7 @@ impl Lane {
         if !competes {
             self.raise_due(event, at).await;
             let end = copied(&fresh, at, Stage::Waiting);
-            return Ok((Some((fresh, To::Scheduler(delay))), end, Counters::requeued));
+            return Ok((Some((fresh, To::Scheduler(delay))), end));
         }
         let slot = DedupSlot::RequeuedAt(at.as_millisecond());
         let (fresh, is_versioned) = loop {
@@ -160,7 +180,7 @@ impl Lane {
                 );
             }
         }
-        Ok((None, End::Finished, Counters::requeued))
+        Ok((None, End::Finished))
     }
 
     /// Tells the register that a copy waits longer than the type's own delays: what makes older copies stale must outlive it.
@@ -210,10 +230,10 @@ impl Lane {
     /// Publishes the same copy, which is due in a moment: its reference is busy. The wait doubles from 250 ms to 4 s. If the copy
     /// is expected, a worker that stops when its queues are empty waits for it.
     pub(super) async fn send_busy(&self, event: &Event, is_expected: bool) -> Result<(), Disposition> {
-        self.counters.busy();
         let wait = BUSY.as_duration().saturating_mul(1 << event.busy.min(8)).min(LONGEST_BUSY);
         let copy = Event { busy: event.busy.saturating_add(1), ..event.clone() };
         self.send_on(&copy, wait).await?;
+        self.tell(event, &Transition::PutOff);
         if is_expected {
             self.common.expect_back(wait + ON_ITS_WAY);
         }

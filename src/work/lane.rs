@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{common::Common, counters::Counters, meters::Meters, readiness::TypeReadiness};
 use crate::{
-    domain::{register::Terms, spec::TypeSpec, words::EventType},
+    domain::{event::Event, register::Terms, spec::TypeSpec, transition::Transition, words::EventType},
     handler::Handler,
     outage::HandlerHealth,
     ports::RegisterError,
@@ -31,6 +31,12 @@ pub(super) struct Lane {
 }
 
 impl Lane {
+    /// Tells what has happened to an event.
+    pub(super) fn tell(&self, event: &Event, transition: &Transition) {
+        self.counters.count(transition);
+        self.common.journal.tell(event, transition);
+    }
+
     /// Notes a call about an event that failed, and for which the event does not wait.
     pub(super) fn unanswered(&self, asked: Instant, error: &RegisterError, id: &str, consequence: &str) {
         self.common.unanswered(asked, error, (id, self.event_type.as_str()), consequence);

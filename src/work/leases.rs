@@ -5,18 +5,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use metrics::counter;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
-    domain::{
-        event::Event,
-        register::{Renew, Renewed, Terms},
-        words::plain,
-    },
-    meter,
+use crate::domain::{
+    event::Event,
+    register::{Renew, Renewed, Terms},
 };
 
 /// The leases that the worker holds, by the tokens of their claims.
@@ -109,22 +104,19 @@ impl Leases {
     }
 
     /// Notes the answer to a renewal that was made at `asked`. A lease that is lost, or was not extended for as long as it
-    /// lasts, ends its run.
-    pub(super) fn renewed(&self, renew: &Renew, asked: Instant, answer: Option<Renewed>) {
+    /// lasts, ends its run. Returns the event whose lease is lost by that.
+    pub(super) fn renewed(&self, renew: &Renew, asked: Instant, answer: Option<Renewed>) -> Option<Arc<Event>> {
         let mut all = self.held();
-        let Some(held) = all.get_mut(&renew.token) else { return };
+        let held = all.get_mut(&renew.token)?;
         match answer {
             Some(Renewed::Held) => held.since = asked,
             None if held.since.elapsed() < held.terms.lease => {}
             Some(Renewed::Lost) | None => {
-                tracing::warn!(
-                    id = %plain(&renew.subject.id), event_type = %renew.subject.event_type,
-                    "the lease is lost; another worker may run an event of its reference by now"
-                );
-                counter!(meter::LEASES_LOST, "type" => renew.subject.event_type.as_str().to_owned()).increment(1);
                 held.is_lost = true;
                 held.run.iter().for_each(CancellationToken::cancel);
+                return Some(Arc::clone(&held.event));
             }
         }
+        None
     }
 }

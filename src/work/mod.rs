@@ -3,6 +3,7 @@
 //! - [`builder`], `run`, `error`: the public [`Worker`]: its handlers, its start, its end, and why it ends early.
 //! - `event_loop`: one task for a type, which is the worker in one page; `lane` has the type's settings and handler, `stage` the
 //!   types of a delivery on its way.
+//! - `gate`: may a type take and start events?
 //! - `consumer`, `open`, `claim`, `execute`, `follow_up`, `settle`: the steps, in the order of the way.
 //! - `source`: messages of a foreign queue become events.
 //! - `alone`: the same steps for one event by itself; `ordered` and `quarantine` use it.
@@ -23,6 +24,7 @@ mod error;
 mod event_loop;
 mod execute;
 mod follow_up;
+mod gate;
 mod healing;
 mod isolation;
 mod lane;

@@ -8,13 +8,14 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     lane::Lane,
     open::COPY_LIMIT,
-    stage::{Detour, Disposition, Ready},
+    stage::{Detour, Disposition, NotSettled, Ready},
 };
 use crate::{
     domain::{
         event::Event,
         register::ClaimAnswer,
         time,
+        transition::Transition,
         words::{Reference, plain},
     },
     ports::RegisterError,
@@ -37,6 +38,20 @@ pub(super) enum Wait {
 }
 
 impl Lane {
+    /// Parts with an event that this worker does not run now.
+    pub(super) async fn put_off(self: Arc<Self>, ready: Ready, why: NotSettled) -> Detour {
+        match why {
+            NotSettled::Busy | NotSettled::Alone | NotSettled::Unavailable | NotSettled::Waits => {
+                self.wait_as_copy(ready, Wait::Busy).await
+            }
+            NotSettled::Later(time) => self.wait_as_copy(ready, Wait::Until(time)).await,
+            NotSettled::Unwanted(answer) => self.drop_delivery(ready, answer).await,
+            NotSettled::Damaged(error) => self.leave_unreadable(ready, error).await,
+            NotSettled::Answer(disposition) => self.answer(ready, disposition).await,
+            NotSettled::Again(_) => self.answer(ready, Disposition::GiveBack).await,
+        }
+    }
+
     /// Drops the delivery of a copy that is not wanted any more.
     pub(super) async fn drop_delivery(&self, ready: Ready, claimed: ClaimAnswer) -> Detour {
         self.drop_copy(&ready.work.event, &claimed).await;
@@ -47,7 +62,11 @@ impl Lane {
     /// Drops a copy that is not wanted any more: logs it as a warning if a person has re-sent it, else for debugging.
     pub(super) async fn drop_copy(&self, event: &Event, claimed: &ClaimAnswer) {
         let id = plain(&event.id);
-        self.counters.unwanted(claimed);
+        if *claimed == ClaimAnswer::Replaced {
+            self.tell(event, &Transition::Replaced);
+        } else {
+            self.counters.stale();
+        }
         if !event.by_hand {
             return tracing::debug!(%id, ?claimed, "event dropped: it is not wanted any more");
         }

@@ -12,14 +12,14 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use backon::BackoffBuilder as _;
-use fail::fail_point;
 use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     busy_wait::looks_at_busy,
-    consumer::{Consumer, Probe},
+    consumer::Consumer,
+    gate::{Cause, Gate, Intake},
     isolation::{Permit, for_a_while},
     lane::Lane,
     not_run::Wait,
@@ -28,9 +28,9 @@ use super::{
     stage::{Disposition, NotSettled, Ready},
 };
 use crate::{
-    domain::{event::Event, register},
-    outage::{Health, backoff},
-    ports::Receipt,
+    domain::{event::Event, register::ClaimAnswer},
+    outage::backoff,
+    ports::{Receipt, RegisterError},
 };
 
 /// How long a worker believes that its handler is unavailable while other workers have the events and it tries none.
@@ -51,7 +51,7 @@ struct GivenBack(Option<Tried>);
 
 /// Consumes a type that keeps its order, until the worker stops.
 pub(super) async fn work(lane: Arc<Lane>) {
-    let (mut consumer, mut health) = (Consumer::new(&lane), lane.common.health.subscribe());
+    let (mut consumer, mut gate) = (Consumer::new(&lane), Gate::new(&lane));
     let (stop, mut batch) = (lane.common.stop.clone(), Vec::new());
     let (mut behind, mut tried): (VecDeque<Opened>, Option<Tried>) = (VecDeque::new(), None);
     let mut head: Option<BoxFuture<'static, Head>> = None;
@@ -60,14 +60,20 @@ pub(super) async fn work(lane: Arc<Lane>) {
     // When the consumer said last that the handler is unavailable, or was last asked to try. `None` if it does not say so.
     let mut told: Option<Instant> = None;
     loop {
-        let now = if lane.spec.register { health.borrow_and_update().health() } else { Health::Up };
-        if now == Health::Up {
-            // The probe ends, but its deliveries stay: returned, they would only come again.
-            consumer.end_probe();
-        }
-        let is_down = now == Health::Down && consumer.is_probe() == Some(false);
-        let is_available = told.is_some() && lane.health.long_outage().is_none();
-        if stop.is_cancelled() || is_down || is_available {
+        // One event runs at a time.
+        let (intake, again) = gate.ask(usize::from(head.is_none()));
+        let is_leaving = match &intake {
+            Intake::Stop => true,
+            Intake::Leave { .. } => consumer.is_probe() == Some(false),
+            Intake::Probe { cause: Cause::RegisterIsBack, .. } => false,
+            // The consumer tells whether the handler is unavailable, and is opened anew if it no longer says what is true.
+            Intake::Open { .. } | Intake::Hold { .. } | Intake::Probe { .. } => {
+                // The probe ends, but its deliveries stay: returned, they would only come again.
+                consumer.end_probe();
+                consumer.is_probe().is_some() && told.is_some() != intake.is_for_others()
+            }
+        };
+        if is_leaving {
             over.cancel();
         }
         if over.is_cancelled() && head.is_none() {
@@ -84,26 +90,26 @@ pub(super) async fn work(lane: Arc<Lane>) {
             && let Some(opened) = behind.pop_front()
         {
             told = told.map(|_| Instant::now());
-            head = Some(Box::pin(Arc::clone(&lane).until_it_works(opened, tried.take(), told.is_some(), over.clone())));
+            head = Some(Box::pin(Arc::clone(&lane).until_it_works(opened, tried.take(), over.clone())));
         }
         let is_empty = head.is_none() && behind.is_empty();
         if is_empty && consumer.has_ended() {
             consumer.close().await;
             continue;
         }
-        let idle = consumer.idle_until().filter(|_| is_empty && now != Health::Down);
+        let may_consume = is_empty && !matches!(intake, Intake::Leave { .. });
+        let idle = consumer.idle_until().filter(|_| may_consume);
         if idle.is_some_and(|at| at <= Instant::now()) {
-            let unavailable = lane.health.long_outage();
-            told = unavailable.is_some().then(Instant::now);
-            let redis = (now == Health::Probing).then_some(Probe::RedisIsBack);
-            consumer.open(unavailable.map(Probe::Unavailable).or(redis));
+            told = intake.is_for_others().then(Instant::now);
+            consumer.open(intake.probe());
             continue;
         }
-        let (is_stopping, is_leaving) = (stop.is_cancelled(), over.is_cancelled());
+        let is_leaving = over.is_cancelled();
+        let wake = idle.into_iter().chain(again).min();
         let believed = told.filter(|_| is_empty && !is_leaving).map(|told| told + BELIEVED);
         tokio::select! {
             biased;
-            () = stop.cancelled(), if !is_stopping => {}
+            () = gate.changed() => {}
             Some(ended) = OptionFuture::from(head.as_mut()) => {
                 head = None;
                 if let Err(GivenBack(before)) = ended {
@@ -112,7 +118,6 @@ pub(super) async fn work(lane: Arc<Lane>) {
                     over.cancel();
                 }
             }
-            _ = health.changed() => {}
             // Reads deliveries now, to know when each arrived.
             is_taken_back = consumer.next(&mut batch), if !is_leaving => {
                 behind.extend(batch.drain(..).filter_map(|delivery| lane.open(delivery)));
@@ -120,22 +125,15 @@ pub(super) async fn work(lane: Arc<Lane>) {
                     over.cancel();
                 }
             }
-            () = tokio::time::sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => {}
+            () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             () = tokio::time::sleep_until(believed.unwrap_or_else(Instant::now)), if believed.is_some() => lane.health.forget(),
         }
     }
 }
 
 impl Lane {
-    /// Works on one delivery until it is answered, or until all deliveries are returned. `is_told`: the consumer says that the
-    /// handler is unavailable. If it no longer says what is true, all deliveries are returned, and the next consumer says it.
-    async fn until_it_works(
-        self: Arc<Self>,
-        opened: Opened,
-        tried: Option<Tried>,
-        is_told: bool,
-        over: CancellationToken,
-    ) -> Head {
+    /// Works on one delivery until it is answered, or until all deliveries are returned.
+    async fn until_it_works(self: Arc<Self>, opened: Opened, tried: Option<Tried>, over: CancellationToken) -> Head {
         let mut ready = match opened {
             Ok((ready, _)) => ready,
             Err(NotDue { receipt, instead, held: _held }) => {
@@ -144,6 +142,7 @@ impl Lane {
             }
         };
         let (mut next, mut looks) = (Instant::now(), looks_at_busy().build());
+        let (mut pauses, mut unread) = (backoff().build(), 0);
         if let Some(before) = tried.filter(|tried| tried.is_about(&ready.work.event)) {
             next = before.apply(Arc::make_mut(&mut ready.work.event));
         }
@@ -157,79 +156,74 @@ impl Lane {
             let Some((answer, permit)) = claimed else {
                 return Err(GivenBack(Some(Tried { event: Arc::clone(&ready.work.event), next })));
             };
-            let claimed = match answer {
-                None => (ready.unclaimed(), None),
-                Some((register::ClaimAnswer::Run { fence, crashes, stamp }, asked)) => {
-                    fail_point!("work.claimed");
-                    self.grant(ready, stamp, (fence, crashes), asked)
+            let granted = match answer {
+                None => Ok((ready.unclaimed(), None)),
+                Some((answer, asked)) => self.grant(ready, answer, asked),
+            };
+            let end = match granted {
+                Ok(granted) => {
+                    (looks, pauses, unread) = (looks_at_busy().build(), backoff().build(), 0);
+                    self.run_to_settlement(granted, permit).await.0
                 }
-                Some((register::ClaimAnswer::Busy | register::ClaimAnswer::Alone, _)) => {
-                    next = Instant::now() + looks.next().unwrap_or_default();
-                    continue;
-                }
-                Some((register::ClaimAnswer::Later(time), _)) => {
+                Err(not_settled) => {
                     drop(permit);
-                    let disposition = self.copy_until(&ready.work.event, Wait::Until(time)).await;
-                    return self.answer_head(ready.into_receipt(), disposition).await;
-                }
-                Some((answer @ (register::ClaimAnswer::Stale | register::ClaimAnswer::Replaced), _)) => {
-                    drop(permit);
-                    self.drop_delivery(ready, answer).await;
-                    return Ok(());
+                    Err(not_settled)
                 }
             };
-            let (end, _) = self.run_to_settlement(claimed, permit).await;
-            (ready, next) = match end {
+            let (mut kept, why) = match end {
                 Ok(settled) => {
                     settled.acknowledge().await;
                     return Ok(());
                 }
-                Err((ready, NotSettled::Answer(disposition))) => {
-                    return self.answer_head(ready.into_receipt(), disposition).await;
-                }
-                Err((ready, NotSettled::Unavailable)) => (ready, self.health.next_start().unwrap_or_else(Instant::now)),
-                Err((ready, NotSettled::Again(after))) => (ready, Instant::now() + after),
-                Err((ready, NotSettled::Waits)) => (ready, Instant::now() + scheduled::LOOK_AGAIN),
+                Err(not_settled) => not_settled,
             };
-            if self.health.long_outage().is_some() != is_told {
-                return Err(GivenBack(Some(Tried { event: ready.work.event, next })));
-            }
-            looks = looks_at_busy().build();
+            let pause = match why {
+                NotSettled::Answer(disposition) => return self.answer_head(kept.into_receipt(), disposition).await,
+                NotSettled::Later(time) => {
+                    let disposition = self.copy_until(&kept.work.event, Wait::Until(time)).await;
+                    return self.answer_head(kept.into_receipt(), disposition).await;
+                }
+                NotSettled::Unwanted(answer) => {
+                    self.drop_delivery(kept, answer).await;
+                    return Ok(());
+                }
+                NotSettled::Busy | NotSettled::Alone => looks.next().unwrap_or_default(),
+                NotSettled::Damaged(error) => {
+                    self.log_unreadable(&kept.work.event, &error, unread);
+                    self.unclaim(&mut kept).await;
+                    unread += 1;
+                    pauses.next().unwrap_or_default()
+                }
+                NotSettled::Unavailable => {
+                    self.health.outage().map_or(Duration::ZERO, |outage| outage.next - Instant::now())
+                }
+                NotSettled::Again(after) => after,
+                NotSettled::Waits => scheduled::LOOK_AGAIN,
+            };
+            (ready, next) = (kept, Instant::now() + pause);
         }
     }
 
-    /// Claims the event at the head as often as it takes: what comes next waits behind it. Without the register there is
-    /// nothing to claim. `None` if the event is to wait no longer: then nothing is claimed.
+    /// Claims the event at the head. Without the register there is nothing to claim. `None` if the event is to wait no longer:
+    /// then nothing is claimed.
     async fn claim_in_place(
         &self,
         ready: &mut Ready,
         over: &CancellationToken,
-    ) -> Option<(Option<(register::ClaimAnswer, Instant)>, Option<Permit>)> {
-        let (mut pauses, mut unread) = (backoff().build(), 0);
+    ) -> Option<(Option<(Result<ClaimAnswer, RegisterError>, Instant)>, Option<Permit>)> {
         loop {
             let permit = self.unless_over(over, ready.work.deadline, self.common.isolation.shared()).await?;
             if !self.spec.register {
                 return Some((None, Some(permit)));
             }
             // The type never puts an event aside, however often its worker dies: the claim says that it is alone.
-            let (answer, permit) = for_a_while(Some(permit), self.claim_one(ready, true, over)).await;
-            let pause = match answer? {
-                // Redis was down for longer than this event may keep others from starting.
-                Ok((register::ClaimAnswer::Run { .. }, _)) if permit.is_none() => {
-                    self.unclaim(ready).await;
-                    None
-                }
-                Ok(answer) => return Some((Some(answer), permit)),
-                Err(error) => {
-                    self.log_unreadable(&ready.work.event, &error, unread);
-                    self.unclaim(ready).await;
-                    unread += 1;
-                    pauses.next()
-                }
-            };
-            drop(permit);
-            let pause = tokio::time::sleep(pause.unwrap_or_default());
-            self.unless_over(over, ready.work.deadline, pause).await?;
+            let (claimed, permit) = for_a_while(Some(permit), self.claim_one(ready, true, over)).await;
+            let (answer, asked) = claimed?;
+            if permit.is_some() || !matches!(answer, Ok(ClaimAnswer::Run { .. })) {
+                return Some((Some((answer, asked)), permit));
+            }
+            // Redis was down for longer than this event may keep others from starting.
+            self.unclaim(ready).await;
         }
     }
 

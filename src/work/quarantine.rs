@@ -20,17 +20,14 @@ use super::{
     common::Common,
     error::WorkError,
     event_loop,
+    gate::Gate,
     isolation::{Permit, for_a_while},
     lane::Lane,
     open::NotDue,
     stage::{Disposition, NotSettled, Ready},
 };
 use crate::{
-    domain::{
-        event::Event,
-        settlement::{Decision, crashed_alone},
-        wire,
-    },
+    domain::{event::Event, settlement::crashed_alone, wire},
     ports::{BrokerError, Delivery},
 };
 
@@ -83,8 +80,9 @@ impl Lane {
     /// Runs the events in quarantine, one at a time and nothing else beside it, until the queue is empty or the handler is
     /// unavailable: then the event waits for the next look. The queue is looked at first, because another worker may
     /// have emptied it meanwhile: then the other event loops do not have to pause.
-    async fn empty_quarantine(&self) {
-        while self.has_quarantined().await {
+    async fn empty_quarantine(self: &Arc<Self>) {
+        let mut gate = Gate::new(self);
+        while gate.ask(1).0.starts() > 0 && self.has_quarantined().await {
             let alone = self.common.isolation.alone();
             let Some(permit) = self.common.stop.run_until_cancelled(alone).await else { return };
             // Taken only now: if another event kills the process before this one runs, that must not count against this one.
@@ -124,9 +122,6 @@ impl Lane {
         let event = &ready.work.event;
         let deaths = event.crashes.saturating_add(returns);
         let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit, self.common.clock.now());
-        if let Some(Decision::DeadLetter(failed)) = &too_often {
-            self.log_dead_letter(event, failed, None);
-        }
         // The reason for the quarantine, which failed tries in place replace.
         let reason = event.reason.clone();
         let (end, permit) = self.run_to_settlement((ready.unclaimed(), too_often), Some(permit)).await;
@@ -135,19 +130,12 @@ impl Lane {
                 settled.acknowledge().await;
                 return ControlFlow::Continue(());
             }
-            Err((
-                ready,
-                NotSettled::Answer(
-                    disposition @ (Disposition::Acknowledge | Disposition::AcknowledgeAtOnce | Disposition::Reject),
-                ),
-            )) => {
+            Err((ready, NotSettled::Answer(disposition))) if disposition != Disposition::GiveBack => {
                 self.answer(ready, disposition).await;
                 return ControlFlow::Continue(());
             }
             Err((ready, NotSettled::Unavailable | NotSettled::Waits)) => (ready, ControlFlow::Break(())),
-            Err((ready, NotSettled::Answer(Disposition::GiveBack) | NotSettled::Again(_))) => {
-                (ready, ControlFlow::Continue(()))
-            }
+            Err((ready, _)) => (ready, ControlFlow::Continue(())),
         };
         // As a copy: before RabbitMQ 4.3 a delivery that is given back counts like a crash.
         self.counters.given_back();
@@ -158,9 +146,6 @@ impl Lane {
     }
 
     async fn has_quarantined(&self) -> bool {
-        if self.common.stop.is_cancelled() {
-            return false;
-        }
         match self.common.broker.ready(&self.quarantine()).await {
             Ok(ready) => ready > 0,
             Err(error) => {

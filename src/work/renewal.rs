@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::common::Common;
-use crate::ports::in_parts;
+use crate::{domain::transition::Transition, ports::in_parts};
 
 /// The most leases that one call renews.
 const LARGEST: usize = 256;
@@ -32,7 +32,9 @@ pub(super) async fn renew(common: &Common) {
                     let event = (renew.subject.id.as_str(), renew.subject.event_type.as_str());
                     common.unanswered(asked, error, event, "the lease is not renewed");
                 });
-                common.leases.renewed(renew, asked, answer.ok());
+                if let Some(event) = common.leases.renewed(renew, asked, answer.ok()) {
+                    common.journal.tell(&event, &Transition::LeaseLost);
+                }
             }
         }
     }

@@ -35,6 +35,7 @@ use crate::{
         words::{EventType, UnknownType, Word, nearest},
     },
     handler::Handler,
+    journal::Journal,
     meter,
     outage::{BrokerOutage, ConsumerOutage, HandlerHealth, Health, RegisterHealth, Side, backoff},
     ports::{BrokerError, BrokerIdentity},
@@ -152,6 +153,7 @@ impl Setup {
             consumer_outage: ConsumerOutage::default(),
             totals: Arc::default(),
             readiness: self.readiness,
+            journal: Journal::new(self.observers),
             traces: self.traces,
             topology: self.topology,
         });

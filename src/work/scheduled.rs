@@ -1,4 +1,4 @@
-//! Events of schedules: each arms the next one. `docs/schedules.md` has the protocol.
+//! Events of schedules: each arms the next one. `docs/schedules-protocol.md` has the protocol.
 //!
 //! With `mode: fixed` the next event is published before the handler starts, and with `mode: sequential` after it has ended. Either way
 //! it is confirmed before the state says so, and the state is written before this event is acknowledged. A crash in between
@@ -86,7 +86,7 @@ impl Lane {
         }
         let Some(why) = skips else { return Ok(None) };
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule skipped: {why}");
-        Ok(Some(Decision::Finish))
+        Ok(Some(Decision::Skip))
     }
 
     /// Notes that a run of a schedule's event is over, and arms the next event where that comes after the run.
@@ -94,7 +94,7 @@ impl Lane {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
         let now = self.common.clock.shared();
         let outcome = match decision {
-            Decision::Finish => RunOutcome::Done,
+            Decision::Done | Decision::Discard { .. } | Decision::Skip => RunOutcome::Done,
             Decision::Drop { reason } => RunOutcome::Dropped(reason.clone()),
             Decision::DeadLetter(failed) => RunOutcome::DeadLetter(failed.error().to_owned()),
             Decision::Retry { ttl, .. } => return self.note_wait(link, ttl.as_duration()).await,
@@ -183,7 +183,7 @@ impl Lane {
             // Another copy with this id may be about to run: the claim is released, and the event is not settled.
             return Err(NotSettled::Answer(Disposition::Acknowledge));
         }
-        Ok(Some(Decision::Finish))
+        Ok(Some(Decision::Skip))
     }
 
     /// Returns when a run that begins after `wait` has ended, unless it is lost.

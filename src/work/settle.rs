@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     lane::Lane,
-    stage::{Claimed, Detour, Disposition, Ended, Ready, Settled},
+    stage::{Claimed, Detour, Disposition, Ended, NotSettled, Ready, Settled},
 };
 use crate::{
     outage::{Health, backoff},
@@ -17,14 +17,14 @@ use crate::{
 impl Lane {
     /// Settles one event, until the register has settled it.
     pub(super) async fn settle_one(&self, ended: Ended) -> Settled {
-        let Some(settle) = ended.settle(self.terms) else { return ended.settled() };
+        let Some(settle) = ended.settle(self.terms) else { return ended.settled(self) };
         let (mut pauses, mut is_logged) = (backoff().build(), false);
         loop {
             let asked = Instant::now();
             match self.common.register.settle(std::slice::from_ref(&settle)).await {
                 Ok(()) => {
                     self.common.register_answered(asked);
-                    return ended.settled();
+                    return ended.settled(self);
                 }
                 Err(error @ (RegisterError::Unreachable { .. } | RegisterError::InUse { .. })) => {
                     self.common.register_failed(asked, &error);
@@ -43,10 +43,10 @@ impl Lane {
         }
     }
 
-    /// Gives a run up: releases its claim, and answers the delivery.
-    pub(super) async fn give_up(self: Arc<Self>, claimed: Claimed, disposition: Disposition) -> Detour {
+    /// Gives a run up: releases its claim, and parts with the event.
+    pub(super) async fn give_up(self: Arc<Self>, claimed: Claimed, why: NotSettled) -> Detour {
         let ready = self.let_go(claimed).await;
-        self.answer(ready, disposition).await
+        self.put_off(ready, why).await
     }
 
     /// Answers a delivery that is not settled, and waits until the answer is written.

@@ -6,20 +6,22 @@
 use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
+use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{busy_wait::BusyWait, common::Holding, late::HeldRun, leases::Lease};
+use super::{busy_wait::BusyWait, common::Holding, lane::Lane, late::HeldRun, leases::Lease};
 use crate::{
     domain::{
         event::Event,
-        register::{Claim, CopyVersion, End, Settle, Terms},
+        register::{Claim, ClaimAnswer, CopyVersion, End, Settle, Terms},
         settlement::{Decision, Failed},
+        transition::Transition,
         ttl::{roughly, say},
         words::plain,
     },
-    ports::{Receipt, TakenBack, Written},
+    ports::{Receipt, RegisterError, TakenBack, Written},
 };
 
 /// A delivery that holds an event, and what the worker knows of it.
@@ -122,16 +124,16 @@ impl Ready {
 
     /// Returns the event as one that may run, because its type has no register.
     pub(super) fn unclaimed(self) -> Claimed {
-        Claimed { work: self.work, lease: None }
+        Claimed { work: self.work, lease: None, took: None }
     }
 
     /// Returns the event as one that may run, because the register has granted its claim.
     pub(super) fn claimed(mut self, stamp: CopyVersion, lease: impl FnOnce(&Work) -> Lease) -> Claimed {
-        self.work.is_claim_open = false;
+        (self.work.is_claim_open, self.work.copying) = (false, None);
         if self.work.event.stamp != stamp {
             Arc::make_mut(&mut self.work.event).stamp = stamp;
         }
-        Claimed { lease: Some(lease(&self.work)), work: self.work }
+        Claimed { lease: Some(lease(&self.work)), work: self.work, took: None }
     }
 
     /// Returns the receipt of a delivery that did not run, or whose run was given up.
@@ -144,6 +146,8 @@ impl Ready {
 pub(super) struct Claimed {
     work: Box<Work>,
     lease: Option<Lease>,
+    /// How long the last run took. `None` if the event has not run here.
+    pub(super) took: Option<Duration>,
 }
 
 impl Claimed {
@@ -170,9 +174,9 @@ impl Claimed {
         self.work.tries += 1;
     }
 
-    /// Returns the run as one that is over.
-    pub(super) fn ended(self, end: End) -> Ended {
-        Ended { work: self.work, lease: self.lease, end }
+    /// Returns the run as one that is over. `untold` is told once the event is settled.
+    pub(super) fn ended(self, end: End, untold: Option<Transition>) -> Ended {
+        Ended { work: self.work, lease: self.lease, end, untold }
     }
 
     /// Gives the run up. The lease is renewed until it is dropped.
@@ -184,8 +188,22 @@ impl Claimed {
 /// A run and how it ended.
 pub(super) type Ran = (Claimed, Result<Decision, NotSettled>);
 
-/// Why an event is not settled although it was claimed. Only a failed run (`Again`) may spend an attempt.
+/// An event that may run, and a decision if it has crashed its worker too often to run.
+pub(super) type Granted = (Claimed, Option<Decision>);
+
+/// Why an event is not settled: the register did not grant its claim, or its run was given up. Only a failed run (`Again`) may
+/// spend an attempt.
 pub(super) enum NotSettled {
+    /// Another event of its reference runs.
+    Busy,
+    /// The event must run alone.
+    Alone,
+    /// The event is not due by Redis's clock.
+    Later(Timestamp),
+    /// The event is stale or replaced.
+    Unwanted(ClaimAnswer),
+    /// The event's key in Redis is damaged.
+    Damaged(RegisterError),
     /// The delivery is answered like this: the worker stops, the follow-up cannot be published, or the event is stale.
     Answer(Disposition),
     /// The handler is unavailable.
@@ -201,6 +219,7 @@ pub(super) struct Ended {
     work: Box<Work>,
     lease: Option<Lease>,
     end: End,
+    untold: Option<Transition>,
 }
 
 impl Ended {
@@ -218,8 +237,11 @@ impl Ended {
         })
     }
 
-    /// Returns the delivery as one that the register has settled, or that has no register.
-    pub(super) fn settled(self) -> Settled {
+    /// Returns the delivery as one that the register has settled, or that has no register, and tells it.
+    pub(super) fn settled(self, lane: &Lane) -> Settled {
+        if let Some(transition) = &self.untold {
+            lane.tell(&self.work.event, transition);
+        }
         Settled { work: self.work }
     }
 

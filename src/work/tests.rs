@@ -6,6 +6,7 @@ mod delivered;
 mod in_order;
 mod large;
 mod logged;
+mod observed;
 mod probing;
 mod publishing;
 mod quarantine;

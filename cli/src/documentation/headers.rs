@@ -59,8 +59,7 @@ fn the_page_of_the_headers_is_as_the_code_says() {
         "# Properties and headers\n\n{}\n\n{}\n",
         wrapped(
             "The properties and headers of an event's message in RabbitMQ, who writes and who reads each of them. [The wire \
-             format](../wire-format.md) explains how a program publishes or consumes without hatchery; it needs none of them. \
-             The management UI shows them."
+             format](../wire-format.md) explains how a program publishes or consumes without hatchery; it needs none of them."
         ),
         wrapped(
             "A header of the wrong type makes a message *poison*: it goes to the dead-letter queue of its type, with a `reason` that names \
@@ -109,9 +108,8 @@ fn the_page_of_the_headers_is_as_the_code_says() {
     table(&mut text, ["variable", "header", "example"], rows);
     text += "\n";
     text += &wrapped(
-        "`EVENT_FENCE` is a number that rises with each start of an event of the reference. A store that refuses a lower fence than \
-         it has seen keeps a handler out that lost its lease. `EVENT_SCHEDULE` and `EVENT_SLOT` are the name of the \
-         [schedule](../schedules.md) and the instant, for an event of a schedule.",
+        "`EVENT_FENCE` [rises with each run](../guarantees.md#a-second-run) of the reference. `EVENT_SCHEDULE` and `EVENT_SLOT` are \
+         the name of the [schedule](../schedules.md) and the instant.",
     );
     text += "\n";
     page("headers", &text);

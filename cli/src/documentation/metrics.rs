@@ -30,9 +30,8 @@ fn the_page_of_the_metrics_is_as_the_code_says() {
     let mut text = format!(
         "# Metrics\n\n{}\n\n{}\n\n{}\n\n",
         wrapped(
-            "`topology work --listen 0.0.0.0:9464` serves these metrics at `/metrics`, in the text format of Prometheus. They \
-             are those of one process, so sum them. `topology publish` has no port: its events are not counted there. \
-             [Operations](../operations/observe.md#metrics) says how to collect and watch them."
+            "`topology work --listen :9464` serves these metrics at `/metrics`, in the text format of Prometheus. They are those of one \
+             process, so sum them. `topology publish` has no port: its events are not counted there."
         ),
         wrapped(
             "The labels `type`, `source` and `schedule` have the names of the file as values. *Alert on* is the value at which \

@@ -39,16 +39,13 @@ fn part(level: &'static Level) -> Part {
         "a type" => (
             "A type",
             "types.*.",
-            "The settings of one type, at `types.<type>`. The same keys in `defaults` are the settings of all types that do not \
-             have their own. The examples are lines below the name of the type.",
+            "The settings of one type, at `types.<type>`. A key in `defaults` is the setting of all types that \
+             do not have their own.",
             Frame::Type,
         ),
-        "`coalesce`" => (
-            "Coalescing",
-            "types.*.coalesce.",
-            "The keys of `coalesce` in a type or in `defaults`. The examples are lines below the name of the type.",
-            Frame::Type,
-        ),
+        "`coalesce`" => {
+            ("Coalescing", "types.*.coalesce.", "The keys of `coalesce` in a type or in `defaults`.", Frame::Type)
+        }
         "`retry`" => ("Retries", "types.*.retry.", "The keys of `retry` in a type or in `defaults`.", Frame::Type),
         "`in-place`" => {
             ("Tries in place", "types.*.in-place.", "The keys of `in-place` in a type or in `defaults`.", Frame::Type)
@@ -58,13 +55,15 @@ fn part(level: &'static Level) -> Part {
         "a schedule" => (
             "A schedule",
             "schedules.*.",
-            "The keys of one schedule, at `schedules.<name>`. [Schedules](../schedules.md) explains them. The examples are lines below the name.",
+            "The keys of one schedule, at `schedules.<name>`. [Schedules](../schedules.md) explains them. After a change \
+             `topology apply` arms what is new; nothing changes on the broker.",
             Frame::Schedule,
         ),
         "a source" => (
             "A source",
             "sources.*.",
-            "The keys of one source, at `sources.<name>`. [Sources](../sources.md) explains them. The examples are lines below the name.",
+            "The keys of one source, at `sources.<name>`. [Sources](../sources.md) explains them. A change needs a restart of the \
+             workers alone.",
             Frame::Source,
         ),
         "a rule of a source" => (
@@ -124,25 +123,28 @@ fn without(example: &str, key: &str) -> String {
     full.map(|(_, line)| *line).collect::<Vec<_>>().join("\n")
 }
 
-/// The sentence that says what a change of a key needs on the broker.
-fn effect(part: &Part, key: &Key) -> &'static str {
-    match (part.path, key.name) {
-        (_, "version") => return "There is no other version.",
-        ("", "name") => return "Another name is another topology, unless `renamed-from` has the former one.",
+/// The sentence that says what a change of a key needs, unless it needs what the page says for all keys of the part.
+fn effect(part: &Part, key: &Key) -> Option<&'static str> {
+    let known = match (part.path, key.name) {
+        (_, "version") => Some("There is no other version."),
+        ("", "name") => Some("Another name is another topology, unless `renamed-from` has the former one."),
         (_, "renamed-from") => {
-            return "[Renaming](../how-to/change-in-production.md#a-new-name-for-a-type) has the steps.";
+            Some("[Renaming](../how-to/change-in-production.md#a-new-name-for-a-type) has the steps.")
         }
-        ("", "adopt") => return "See [Adopting existing objects](../operations/changes.md#adopting-existing-objects).",
-        ("redis.", "prefix" | "shards") => {
-            return "Replace all publishers and workers at once. The keys with the former value are not read any more, as if \
-                    Redis were emptied: events may run twice, and older ones after newer ones. `topology plan` says so.";
-        }
-        ("", "schedules") | ("schedules.*.", _) => {
-            return "Nothing on the broker. `topology apply` arms what is new or changed.";
-        }
-        ("", "defaults") => return "As the same key in a type.",
-        _ if matches!(key.kind, Kind::Section(_) | Kind::Short(..)) => return "See its keys.",
-        _ => {}
+        ("", "adopt") => Some("See [Adopting existing objects](../operations/changes.md#adopting-existing-objects)."),
+        ("redis.", "shards") => Some("As that of [`redis.prefix`](#redisprefix)."),
+        ("redis.", "prefix") => Some(
+            "Replace all publishers and workers at once. The keys with the former value are not read any more, as if Redis were \
+             emptied: events may run twice, and older ones after newer ones. `topology plan` says so.",
+        ),
+        ("", "schedules") => Some("`topology apply` arms what is new or changed."),
+        ("schedules.*.", _) => return None,
+        ("", "defaults") => Some("As the same key in a type."),
+        _ if matches!(key.kind, Kind::Section(_) | Kind::Short(..)) => Some("See its keys."),
+        _ => None,
+    };
+    if known.is_some() {
+        return known;
     }
     let after = part.frame.file(key.example);
     let before = match key.absent {
@@ -157,15 +159,13 @@ fn effect(part: &Part, key: &Key) -> &'static str {
     let plans = [change(&before, &after), change(&after, &before)];
     let actions: BTreeSet<Action> = plans.iter().flat_map(actions).collect();
     if actions.contains(&Action::Migrate) || actions.contains(&Action::Blocked) {
-        "`topology apply --migrate` replaces queues, and moves their messages."
+        Some("`topology apply --migrate` replaces queues, and moves their messages.")
     } else if actions.contains(&Action::Create) || actions.contains(&Action::Leftover) {
-        "`topology apply` declares what is new. Objects of the former value stay until `topology apply --prune`."
+        Some("New objects: `topology apply`, and later `--prune`.")
     } else if actions.contains(&Action::Change) {
-        "`topology apply` changes a policy in place."
-    } else if part.path.starts_with("sources") {
-        "Nothing on the broker: restart the workers."
+        Some("`topology apply` changes a policy in place.")
     } else {
-        "Nothing on the broker: restart publishers and workers."
+        None
     }
 }
 
@@ -241,26 +241,20 @@ fn below(kind: &Kind) -> Option<&'static Level> {
 #[test]
 fn the_page_of_the_file_is_as_the_code_says() {
     let mut text = format!(
-        "# topology.yaml\n\n{}\n\n{}\n\n",
+        "# topology.yaml\n\n{}\n\n{}\n",
         wrapped(
             "Every key of the file. `topology validate` checks a file, `topology plan` shows what a change of it would do on the \
              broker, and `topology schema` prints the JSON Schema with which an editor completes the keys."
         ),
         wrapped(
-            "A **duration** is a number and a unit, such as `250ms`, `90s`, `1h 30m` or `30d`, in whole milliseconds. `on` and \
-             `off` may also be written as `true` and `false`. A `*` in a heading stands for a name that you choose. *A change* \
-             says what another value of the key needs on the broker; [Changes and their \
-             flags](../operations/changes.md#changes-and-their-flags) tells what publishers and workers with the former file do."
+            "A **duration** is a number and a unit, such as `250ms`, `90s`, `1h 30m` or `30d`, in whole milliseconds. `on` \
+             and `off` may also be written as `true` and `false`. A `*` in a heading stands for a name that you choose, and \
+             the example has lines below that name. *A change* says what another value of the key needs. Without that line \
+             nothing changes on the broker, and publishers and workers need a restart. [Changes and their \
+             flags](../operations/changes.md#changes-and-their-flags) tells what publishers and workers with the former file \
+             do."
         )
     );
-    text += "## Keys\n\n";
-    for part in LEVELS.map(part) {
-        let links =
-            part.level.keys.iter().map(|key| format!("[`{}`](#{})", key.name, super::anchor(&heading(&part, key))));
-        let line =
-            format!("- [{}](#{}): {}", part.title, super::anchor(part.title), links.collect::<Vec<_>>().join(", "));
-        let _ = writeln!(text, "{}", wrapped(&line).replace('\n', "\n  "));
-    }
     for part in LEVELS.map(part) {
         let _ = write!(text, "\n## {}\n\n{}\n", part.title, wrapped(part.about));
         for key in part.level.keys {
@@ -272,7 +266,9 @@ fn the_page_of_the_file_is_as_the_code_says() {
                 .map(|part| format!(" with the keys of [{}](#{})", part.title, super::anchor(part.title)));
             let _ = writeln!(text, "- Values: {}{}", values(&key.kind), keys.unwrap_or_default());
             let _ = writeln!(text, "- Default: {}", default(key));
-            let _ = writeln!(text, "{}", wrapped(&format!("- A change: {}", effect(&part, key))).replace('\n', "\n  "));
+            if let Some(effect) = effect(&part, key) {
+                let _ = writeln!(text, "{}", wrapped(&format!("- A change: {effect}")).replace('\n', "\n  "));
+            }
             let _ = write!(text, "\n```yaml\n{}\n```\n", key.example);
         }
     }

@@ -1,4 +1,4 @@
-//! Explores the protocol of schedules, `docs/schedules.md`: workers, applies and healing over one schedule, with faults between any
+//! Explores `docs/schedules-protocol.md`: workers, applies and healing over one schedule, with faults between any
 //! two steps.
 //!
 //! The state changes by the library's own functions. A tick is a minute, and the schedule has an instant every two minutes.

@@ -1,6 +1,6 @@
 //! The state of a schedule in Redis, and how it changes.
 //!
-//! These functions are the protocol of `docs/schedules.md`. The worker, `topology apply`, `topology schedule` and the model call
+//! These functions are the protocol of `docs/schedules-protocol.md`. The worker, `topology apply`, `topology schedule` and the model call
 //! them. The state is one text in Redis. Whoever changes it compares it with the text that it has read, and begins again if the
 //! state has changed meanwhile.
 

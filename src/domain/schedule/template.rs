@@ -12,7 +12,7 @@ use super::{
 };
 use crate::domain::{
     event::Event,
-    message::{Properties, Value},
+    message::{Properties, REPLAYS, Value},
     register::CopyVersion,
     words::{EventType, Reference},
 };
@@ -47,7 +47,7 @@ impl Template {
     pub fn of_event(event: &Event) -> Option<Self> {
         let mut properties = event.properties.clone();
         // They tell of this event alone.
-        properties.headers.remove(crate::domain::wire::REPLAYS);
+        properties.headers.remove(REPLAYS);
         Some(Self {
             link: Link::clone(event.schedule.as_ref()?),
             event_type: event.event_type.clone(),

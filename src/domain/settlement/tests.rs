@@ -125,10 +125,10 @@ fn an_outcome_that_is_no_failure_spends_no_attempt() {
         failure: "2026-06-01T09:00:00.000Z no such employee".into(),
     };
     assert_eq!(settled(dead, ran(3), OnFailure::Retry, &retry()), Decision::DeadLetter(expected));
-    assert_eq!(settled(Outcome::Done, ran(3), OnFailure::Retry, &retry()), Decision::Finish);
+    assert_eq!(settled(Outcome::Done, ran(3), OnFailure::Retry, &retry()), Decision::Done);
     assert_eq!(
-        settled(Outcome::Discard { reason: "left".into() }, ran(3), OnFailure::Retry, &retry()),
-        Decision::Finish
+        settled(Outcome::Discard { reason: "they\nleft".into() }, ran(3), OnFailure::Retry, &retry()),
+        Decision::Discard { reason: "they left".into() }
     );
 }
 
@@ -139,7 +139,7 @@ fn a_type_with_on_failure_drop_drops_failures_and_nothing_else() {
     assert!(reason.starts_with("drop: attempt=1 failed_at="), "{reason}");
     let after = Some(Duration::from_secs(30));
     assert!(matches!(decided(Outcome::Retry { reason: "busy".into(), after }), Decision::Drop { .. }));
-    assert_eq!(decided(Outcome::Done), Decision::Finish);
+    assert_eq!(decided(Outcome::Done), Decision::Done);
     // With `DeadLetter` the handler asks that people see the event.
     assert!(matches!(decided(Outcome::DeadLetter { reason: "never".into() }), Decision::DeadLetter(_)));
     let requeue = Outcome::Requeue { at: now(), reason: "next-change".into() };
@@ -211,7 +211,7 @@ fn a_type_with_on_failure_block_tries_without_end(#[case] attempts: u32, #[case]
     // The other outcomes of the handler end the tries.
     let dead = Outcome::DeadLetter { reason: "never".into() };
     assert!(matches!(settled(dead, ran(attempts), OnFailure::Block, &retry()), Decision::DeadLetter(_)));
-    assert_eq!(settled(Outcome::Done, ran(attempts), OnFailure::Block, &retry()), Decision::Finish);
+    assert_eq!(settled(Outcome::Done, ran(attempts), OnFailure::Block, &retry()), Decision::Done);
 }
 
 #[rstest]

@@ -2,10 +2,10 @@
 //! [`FIELDS`].
 
 use super::header::{
-    ATTEMPTS, BUSY, CRASHES, CREATED_AT, FIRST_FAILURE, GENERATION, LAST_FAILURE, NBF, REASON, REFERENCE, REPLAYS,
-    SLOT, TRACEPARENT, VERSION,
+    ATTEMPTS, BUSY, CRASHES, CREATED_AT, FIRST_FAILURE, GENERATION, LAST_FAILURE, NBF, REASON, REFERENCE, SLOT,
+    TRACEPARENT, VERSION,
 };
-use crate::domain::schedule::link;
+use crate::domain::{message::REPLAYS, schedule::link};
 
 /// A property or a header of an event's message.
 #[derive(Debug)]

@@ -14,9 +14,6 @@ pub(super) const BUSY: &str = "busy";
 pub(super) const CRASHES: &str = "crashes";
 pub(super) const TRACEPARENT: &str = "traceparent";
 
-/// The header that counts how often a person has replayed an event out of dead-letter. Copies keep it like a foreign one.
-pub const REPLAYS: &str = "replays";
-
 /// The headers that [`encode`](super::encode) writes or removes.
 pub(super) const ALL: [&str; 13] = [
     REFERENCE,

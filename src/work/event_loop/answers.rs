@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use fail::fail_point;
 use tokio::time::Instant;
 
 use super::{Loop, register_calls::CallEnd};
 use crate::{
-    domain::register,
+    domain::register::ClaimAnswer,
     ports::{RegisterError, Written},
     work::{
         busy_wait::BusyWait,
         not_run::Wait,
-        stage::{Detour, Ended, Ready, Settled},
+        stage::{Detour, Ended, NotSettled, Ready, Settled},
     },
 };
 
@@ -48,7 +47,8 @@ impl Loop {
 
     fn settled(&mut self, ended: Ended, is_settled: bool) {
         if is_settled {
-            return self.acknowledge(ended.settled());
+            let settled = ended.settled(&self.lane);
+            return self.acknowledge(settled);
         }
         // The key of this event is damaged. Other events do not wait for it.
         let lane = Arc::clone(&self.lane);
@@ -72,39 +72,28 @@ impl Loop {
     }
 
     /// Takes the register's answer to a claim.
-    fn claimed(&mut self, mut ready: Ready, answer: Result<register::ClaimAnswer, RegisterError>, asked: Instant) {
+    fn claimed(&mut self, mut ready: Ready, answer: Result<ClaimAnswer, RegisterError>, asked: Instant) {
         let lane = Arc::clone(&self.lane);
         ready.work.is_claim_open = false;
         lane.meters.claimed(answer.as_ref().ok());
-        if !matches!(answer, Ok(register::ClaimAnswer::Busy)) {
+        if !matches!(answer, Ok(ClaimAnswer::Busy)) {
             ready.work.busy = None;
         }
-        match answer {
-            // An event waits to run alone, and this loop has dropped its permit while the call was under way.
-            Ok(register::ClaimAnswer::Run { .. }) if self.permit.is_none() => {
-                self.detours.spawn(async move {
-                    lane.unclaim(&mut ready).await;
-                    Detour::Ready(ready)
-                });
-            }
-            Ok(register::ClaimAnswer::Run { fence, crashes, stamp }) => {
-                fail_point!("work.claimed");
-                ready.work.copying = None;
-                let (claimed, too_often) = lane.grant(ready, stamp, (fence, crashes), asked);
-                match too_often {
-                    Some(decision) => self.follow_up(claimed, decision),
-                    None => self.start(claimed),
-                }
-            }
-            Ok(register::ClaimAnswer::Alone) => drop(self.detours.spawn(lane.run_alone(ready))),
-            Ok(register::ClaimAnswer::Busy) => self.wait_for_reference(ready),
-            Ok(register::ClaimAnswer::Later(time)) => {
-                self.detours.spawn(lane.wait_as_copy(ready, Wait::Until(time)));
-            }
-            Ok(answer @ (register::ClaimAnswer::Stale | register::ClaimAnswer::Replaced)) => {
-                self.detours.spawn(async move { lane.drop_delivery(ready, answer).await });
-            }
-            Err(error) => drop(self.detours.spawn(lane.unreadable(ready, error))),
+        // An event waits to run alone, and this loop has dropped its permit while the call was under way.
+        if self.permit.is_none() && matches!(answer, Ok(ClaimAnswer::Run { .. })) {
+            self.detours.spawn(async move {
+                lane.unclaim(&mut ready).await;
+                Detour::Ready(ready)
+            });
+            return;
+        }
+        match lane.grant(ready, answer, asked) {
+            Ok((claimed, Some(decision))) => self.follow_up(claimed, decision),
+            Ok((claimed, None)) => self.start(claimed),
+            Err((ready, NotSettled::Busy)) => self.wait_for_reference(ready),
+            Err((ready, NotSettled::Alone)) => drop(self.detours.spawn(lane.run_alone(ready))),
+            Err((ready, NotSettled::Damaged(error))) => drop(self.detours.spawn(lane.unreadable(ready, error))),
+            Err((ready, why)) => drop(self.detours.spawn(lane.put_off(ready, why))),
         }
     }
 

@@ -11,7 +11,6 @@ use crate::{
     domain::{register::End, settlement::Decision},
     work::{
         isolation::for_a_while,
-        not_run::Wait,
         stage::{Claimed, Detour, NotSettled, Ran},
     },
 };
@@ -55,32 +54,25 @@ impl Loop {
                     (claimed, ran)
                 });
             }
-            Err(NotSettled::Answer(disposition)) => {
-                self.detours.spawn(lane.give_up(claimed, disposition));
-            }
-            Err(NotSettled::Unavailable | NotSettled::Waits) => {
-                self.detours.spawn(async move {
-                    let ready = lane.let_go(claimed).await;
-                    lane.wait_as_copy(ready, Wait::Busy).await
-                });
-            }
+            Err(why) => drop(self.detours.spawn(lane.give_up(claimed, why))),
         }
     }
 
     /// Carries out a decision. An event that needs no follow-up is settled with the next call.
     pub(super) fn follow_up(&mut self, claimed: Claimed, decision: Decision) {
         fail_point!("work.handled");
-        if decision == Decision::Finish {
+        if decision.is_finish() {
             fail_point!("work.followed-up");
-            self.finished.push_back(claimed.ended(End::Finished));
+            let untold = self.lane.transition(&claimed, &decision);
+            self.finished.push_back(claimed.ended(End::Finished, untold));
             return;
         }
         let (lane, permit) = (Arc::clone(&self.lane), self.permit.clone());
         self.detours.spawn(async move {
-            let (published, _) = for_a_while(permit, lane.follow_up(claimed.event(), decision)).await;
+            let (published, _) = for_a_while(permit, lane.follow_up(&claimed, decision)).await;
             match published {
-                Ok(end) => Detour::Ended(claimed.ended(end)),
-                Err(disposition) => lane.give_up(claimed, disposition).await,
+                Ok((end, untold)) => Detour::Ended(claimed.ended(end, untold)),
+                Err(disposition) => lane.give_up(claimed, NotSettled::Answer(disposition)).await,
             }
         });
     }

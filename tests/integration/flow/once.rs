@@ -131,7 +131,8 @@ async fn an_event_of_a_busy_reference_waits_and_spends_no_attempt() {
     let amqp = declared.amqp().await;
     // The waits of 250, 500 and 1,000 ms, and so on, take longer than a lease that is not renewed.
     let runs_since = Instant::now();
-    for queue in ["t.hatchery.250ms", "t.ladder.50ms-5.03-400ms", "t.ladder.50ms-5.04-800ms"] {
+    // It passes the hatchery of 250 ms only once, which a busy machine may not see.
+    for queue in ["t.ladder.50ms-5.03-400ms", "t.ladder.50ms-5.04-800ms"] {
         let look = async || (amqp.ready(queue).await > 0).then_some(());
         eventually(&format!("the event waits in {queue}"), look).await;
     }

@@ -15,7 +15,8 @@ use hatchery::{
 };
 use jiff::{Timestamp, tz::TimeZone};
 
-use super::{folder, python};
+use super::folder;
+use crate::support::process::python;
 
 /// Evaluates a Python expression of `line` for each line, and returns the results.
 fn ask(expression: &str, lines: &[String]) -> Vec<String> {

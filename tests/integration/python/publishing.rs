@@ -6,10 +6,10 @@ use hatchery::Outcome;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{example, folder, python};
+use super::{example, folder};
 use crate::support::{
     declared::Declared,
-    process::Place,
+    process::{Place, python},
     workers::{Seen, Working},
 };
 

@@ -6,15 +6,12 @@ use hatchery::{CancellationToken, Outcome, Run, WorkError};
 use lapin::{BasicProperties, message::BasicGetMessage, types::AMQPValue};
 use serde_json::{Value, json};
 
-use crate::{
-    python::python,
-    support::{
-        amqp::Amqp,
-        cli::Bench,
-        declared::Declared,
-        process::Place,
-        workers::{Runs, Working},
-    },
+use crate::support::{
+    amqp::Amqp,
+    cli::Bench,
+    declared::Declared,
+    process::{Place, python},
+    workers::{Runs, Working},
 };
 
 const FILE: &str = "\

@@ -27,9 +27,9 @@ use tokio::{
 use super::{
     broker::{PATIENCE, VirtualHost},
     held::Held,
+    process::python,
     redis,
 };
-use crate::python::python;
 
 /// The commands that change nothing, and so may be repeated.
 const LOOKS: [&str; 10] = [

@@ -18,6 +18,23 @@ use super::{
     declared::Declared,
 };
 
+/// Returns a Python interpreter that can import pika. The first one in PATH may be another installation than the one
+/// that has the packages.
+pub(crate) fn python() -> &'static str {
+    static FOUND: std::sync::OnceLock<&'static str> = std::sync::OnceLock::new();
+    FOUND.get_or_init(|| {
+        let knows = |python: &&str| {
+            std::process::Command::new(python)
+                .args(["-c", "import pika"])
+                .output()
+                .is_ok_and(|output| output.status.success())
+        };
+        ["python3", "/usr/bin/python3"].into_iter().find(knows).unwrap_or_else(|| {
+            panic!("no Python with pika: `scripts/services install --python`, or `python3 -m pip install pika`")
+        })
+    })
+}
+
 /// A temporary folder with the file of a declared topology.
 pub(crate) struct Place<'a> {
     pub(crate) declared: &'a Declared,

@@ -134,6 +134,7 @@ pub fn is_of_a_node(cluster_name: &str) -> bool {
 
 /// Returns the name of the exclusive queue that is the lock of those who look at a queue.
 #[must_use]
+#[cfg(feature = "internals")]
 pub fn look_lock(queue: &str) -> String {
     format!("{queue}.look")
 }

@@ -115,6 +115,7 @@ pub fn decode(
 ///
 /// # Errors
 /// When the message is not an event.
+#[cfg(any(test, feature = "internals"))]
 pub fn decode_kept(
     event_type: &EventType,
     incoming: &Incoming,
@@ -343,6 +344,7 @@ pub fn encode_buried(
 /// Returns the properties of a dead letter without what [`encode_buried`] added for people, so that the message can go back
 /// to where it came from. It keeps its id.
 #[must_use]
+#[cfg(any(test, feature = "internals"))]
 pub fn unburied(properties: Properties) -> Properties {
     let mut properties = foreign(properties);
     for name in [header::REASON, header::FIRST_FAILURE, header::LAST_FAILURE] {

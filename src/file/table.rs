@@ -21,6 +21,7 @@ pub struct Key {
     /// What the key means if it is absent.
     pub absent: Absent,
     /// The description that editors and the reference show.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
     pub about: &'static str,
     /// The key in use, as the reference shows it: YAML of the map that a person writes, which is the file, a type, a schedule or a
     /// source.
@@ -36,6 +37,7 @@ pub enum Absent {
     /// The key has this value, written in YAML.
     Value(&'static str),
     /// The value depends on other keys, as this sentence says.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
     Depends(&'static str),
 }
 
@@ -88,6 +90,7 @@ pub enum Kind {
     /// Any value, as JSON.
     Json,
     /// A list of rules.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
     Rules(&'static Level),
     /// A map from JSON Pointers to constants.
     Conditions,

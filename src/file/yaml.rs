@@ -54,6 +54,7 @@ pub(super) fn parse(text: &str) -> Result<Node, (Refusal, Draft)> {
 }
 
 /// Whether YAML reads this as text without quotes.
+#[cfg(any(test, feature = "internals"))]
 pub(super) fn is_text(plain: &str) -> bool {
     parse(plain).is_ok_and(|node| matches!(node.value, Value::Text(text) if text == plain))
 }

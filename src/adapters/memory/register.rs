@@ -76,6 +76,7 @@ impl MemoryRegister {
     }
 
     /// Calls `look` with the shard, and lets it change the shard: a default [`Shard`] stands for an emptied Redis.
+    #[cfg(any(test, feature = "internals"))]
     pub fn with_shard<T>(&self, look: impl FnOnce(&mut Shard) -> T) -> T {
         look(&mut self.lock().shard)
     }

@@ -37,6 +37,7 @@ pub(super) struct State {
     /// The queue of each consumer, by the consumer's number.
     pub(super) consumers: BTreeMap<u64, String>,
     /// The queues that somebody looks at.
+    #[cfg(feature = "internals")]
     pub(super) looked_at: BTreeSet<String>,
     /// The highest number that a consumer or a delivery has.
     pub(super) next: u64,
@@ -133,6 +134,7 @@ impl State {
             queues: Queues::new(desired),
             unacknowledged: BTreeMap::new(),
             consumers: BTreeMap::new(),
+            #[cfg(feature = "internals")]
             looked_at: BTreeSet::new(),
             next: 0,
             #[cfg(any(test, feature = "fail-points"))]

@@ -194,6 +194,7 @@ impl Link {
     }
 
     /// Returns the error that the broker is unreachable, for this reason.
+    #[cfg(feature = "internals")]
     pub(super) fn unreachable(&self, reason: String) -> BrokerError {
         self.url.unreachable(reason)
     }

@@ -258,6 +258,7 @@ impl Shard {
 
     /// Returns the time in ms at which a home expires: with its last slot.
     #[must_use]
+    #[cfg(any(test, feature = "internals"))]
     pub fn until(&self, home: &str) -> Option<i64> {
         self.slots.iter().filter(|((name, _), _)| name == home).map(|(_, slot)| slot.until).max()
     }

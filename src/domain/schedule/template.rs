@@ -68,6 +68,7 @@ impl Template {
 
     /// Returns an event outside the chain, for this position.
     #[must_use]
+    #[cfg(any(test, feature = "internals"))]
     pub fn extra(self, id: String, arm: Arm, now: Timestamp) -> Event {
         let link = Link { is_extra: true, ..self.link.at(arm.position) };
         self.linked(link, id, arm.due, now)

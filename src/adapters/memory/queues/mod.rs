@@ -26,6 +26,7 @@ const IN_FLIGHT: usize = 32;
 
 /// How long the dead-letter process waits before it offers a message again to a target that refused it, in
 /// milliseconds.
+#[cfg(any(test, feature = "internals"))]
 const AGAIN: u64 = 180_000;
 
 impl fmt::Display for Death {
@@ -79,6 +80,7 @@ impl<T: Clone> Queues<T> {
 
     /// Returns the time, in milliseconds.
     #[must_use]
+    #[cfg(any(test, feature = "internals"))]
     pub const fn now(&self) -> u64 {
         self.now
     }
@@ -165,6 +167,7 @@ impl<T: Clone> Queues<T> {
     }
 
     /// Advances the time by three minutes, and offers dead letters again to the targets that refused them.
+    #[cfg(any(test, feature = "internals"))]
     pub fn forward_again(&mut self) {
         self.now += AGAIN;
         let names: Vec<String> = self.by_name.keys().cloned().collect();
@@ -179,11 +182,13 @@ impl<T: Clone> Queues<T> {
 
     /// Returns the number of dead letters that have left one queue and not reached the next one.
     #[must_use]
+    #[cfg(any(test, feature = "internals"))]
     pub fn parked(&self) -> usize {
         self.by_name.values().map(|queue| queue.forwarding.len() + queue.discarded.len()).sum()
     }
 
     /// Deletes all messages, and sets the time to 0.
+    #[cfg(any(test, feature = "internals"))]
     pub fn clear(&mut self) {
         self.now = 0;
         self.lost.clear();

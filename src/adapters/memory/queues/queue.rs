@@ -82,6 +82,7 @@ impl<T> Queue<T> {
         self.ready.insert(at, message);
     }
 
+    #[cfg(any(test, feature = "internals"))]
     pub(super) fn clear(&mut self) {
         self.ready.clear();
         self.discarded.clear();

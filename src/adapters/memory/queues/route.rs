@@ -77,6 +77,7 @@ impl Routes {
 
 /// Whether a topic pattern matches a routing key: `*` is one word, which may be empty, and `#` any number of words.
 #[must_use]
+#[cfg(any(test, feature = "internals"))]
 pub fn matches(pattern: &str, key: &str) -> bool {
     words_match(&words(pattern), &words(key))
 }

@@ -1,4 +1,4 @@
-//! What happens to an event.
+//! Transitions: the things that happen to an event.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub enum Transition {
         attempt: u32,
         /// The type's `max-attempts`.
         max_attempts: u32,
-        /// What failed, in one line.
+        /// The text of the failure, in one line.
         error: String,
         /// How long the run took.
         took: Duration,
@@ -48,7 +48,7 @@ pub enum Transition {
     /// A run has failed, and the event is dropped (`on-failure: drop`).
     #[non_exhaustive]
     Dropped {
-        /// What failed, in one line.
+        /// The text of the failure, in one line.
         reason: String,
         /// How long the run took.
         took: Duration,

@@ -1,4 +1,4 @@
-//! What happens to an event.
+//! Transitions: the things that happen to an event.
 
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use super::settlement::{Decision, Failed};
 /// Something that has happened to an event, for [`Worker::observe`](crate::Worker::observe).
 ///
 /// The worker tells it once the effect is confirmed: by the broker where a copy was published, by the register where the event
-/// was settled. So a worker that is killed leaves some untold, and none is told that has not happened. An event that is delivered
-/// again may tell it twice. The drop of a copy that is finished or cancelled already is none.
+/// is done. So a worker that is killed leaves some untold, and none is told that has not happened. An event that is delivered
+/// again may tell it twice. A failure that no copy follows is told at once. The drop of a copy that is finished or cancelled
+/// already is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transition {
@@ -37,7 +38,7 @@ pub enum Transition {
         attempt: u32,
         /// The type's `max-attempts`.
         max_attempts: u32,
-        /// What failed, in one line.
+        /// The text of the failure, in one line.
         error: String,
         /// How long the run took.
         took: Duration,
@@ -47,7 +48,7 @@ pub enum Transition {
     /// A run has failed, and the event is dropped (`on-failure: drop`).
     #[non_exhaustive]
     Dropped {
-        /// What failed, in one line.
+        /// The text of the failure, in one line.
         reason: String,
         /// How long the run took.
         took: Duration,

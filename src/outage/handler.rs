@@ -31,7 +31,7 @@ pub(crate) struct HandlerOutage {
     pub(crate) next: Instant,
     /// When the outage is a long one.
     pub(crate) long_from: Instant,
-    /// What the last run said.
+    /// The reason that the last run gave.
     pub(crate) reason: String,
 }
 
@@ -55,7 +55,7 @@ struct Outage {
     /// When the next run may start.
     next: Instant,
     pauses: ExponentialBackoff,
-    /// What the last run said.
+    /// The reason that the last run gave.
     reason: String,
     is_said: bool,
 }

@@ -106,7 +106,8 @@ impl Lane {
             let now = self.common.clock.now();
             settlement::crashed(crashes, event.crashes, event.attempts, self.spec.crash_limit, now)
         };
-        if too_often.is_none() && crashes > 0 {
+        // A type that keeps its order claims anew for each try.
+        if too_often.is_none() && crashes > 0 && claimed.tries() == 0 {
             tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, crashes, "event runs again; its worker died while it ran");
         }
         Ok((claimed, too_often))

@@ -63,12 +63,12 @@ impl Lane {
         claimed: &Claimed,
         decision: Decision,
     ) -> Result<(End, Option<Transition>), Disposition> {
-        let event = claimed.event();
-        if !decision.is_finish() {
-            self.end_scheduled(event, &decision).await?;
+        let (event, transition) = (claimed.event(), self.transition(claimed, &decision));
+        if decision.is_finish() {
+            fail_point!("work.followed-up");
+            return Ok((End::Finished, transition));
         }
-        let transition = self.transition(claimed, &decision);
-        let has_copy = !decision.is_finish() && !matches!(decision, Decision::Drop { .. });
+        self.end_scheduled(event, &decision).await?;
         let (copy, end) = self.prepare(event, decision).await?;
         let routes = &self.common.routes;
         match copy {
@@ -77,15 +77,11 @@ impl Lane {
             Some((copy, To::Scheduler(wait))) => self.send_on(&copy, wait).await?,
             None => {}
         }
-        let untold = match transition {
-            Some(transition) if has_copy => {
-                self.tell(event, &transition);
-                None
-            }
-            untold => untold,
-        };
+        if let Some(transition) = transition {
+            self.tell(event, &transition);
+        }
         fail_point!("work.followed-up");
-        Ok((end, untold))
+        Ok((end, None))
     }
 
     /// Returns what a decision comes to.

@@ -1,4 +1,4 @@
-//! What is wrong with a topology, and how many events are where.
+//! The status of a topology: its findings, and how many events are where.
 //!
 //! `gather` looks at the broker and at Redis; `findings` and `types` draw the conclusions, without I/O. Whoever asked draws
 //! them.

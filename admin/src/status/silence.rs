@@ -29,11 +29,11 @@ pub(super) fn silent_for(channel: &Channel) -> Option<Duration> {
     let acknowledged = &channel.acknowledged.clone().unwrap_or_else(none);
     let last = acknowledged.first()?;
     let (acks, deliveries) = (last.sample, delivered.first()?.sample);
+    // The number that is held now is newer than the samples: a burst of this moment is in none of them.
+    let held = channel.held.min(deliveries.saturating_sub(acks));
     let was_silent = |(acked, given): &(&Sample, &Sample)| {
         // Of the deliveries that are held now, fewer were delivered since than there are.
-        acked.sample == acks
-            && given.timestamp == acked.timestamp
-            && deliveries - given.sample.min(deliveries) < channel.held
+        acked.sample == acks && given.timestamp == acked.timestamp && deliveries - given.sample.min(deliveries) < held
     };
     let (since, _) = acknowledged.iter().zip(delivered).take_while(was_silent).last()?;
     u64::try_from(last.timestamp - since.timestamp).ok().map(Duration::from_millis)
@@ -77,6 +77,11 @@ mod tests {
     #[case(30, &[0, 0, 0, 0], &[30, 30, 0, 0], Some(10))]
     // It has been idle for long, and was given 30 just now.
     #[case(30, &[7, 7, 7, 7], &[37, 7, 7, 7], Some(0))]
+    // It was given 30 after the last sample, and never anything before, or only what it has acknowledged.
+    #[case(30, &[0, 0, 0, 0], &[0, 0, 0, 0], None)]
+    #[case(30, &[7, 7, 7, 7], &[7, 7, 7, 7], None)]
+    // Of the 30 that it holds, 20 came after the last sample.
+    #[case(30, &[7, 7, 7, 7], &[17, 7, 7, 7], Some(0))]
     // It acknowledges, and is given more.
     #[case(30, &[9, 6, 3, 0], &[39, 36, 33, 30], Some(0))]
     // It holds what it was given twenty seconds ago, and is given more since.

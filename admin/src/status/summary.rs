@@ -17,7 +17,7 @@ use super::{
 };
 use crate::plan::plan;
 
-/// What is wrong with a topology, and how many events are where.
+/// The status of a topology: its findings, and how many events are where.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Status {

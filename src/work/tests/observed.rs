@@ -35,7 +35,7 @@ async fn observe(world: &World, outcome: Outcome) -> (Vec<String>, Vec<Transitio
 #[rstest]
 #[case::done("mail", Outcome::Done, &["settle finished", "told Done"])]
 #[case::discarded("mail", Outcome::discard("left"), &["settle finished", "told Discarded"])]
-#[case::dropped("ping", failure(), &["settle finished", "told Dropped"])]
+#[case::dropped("ping", failure(), &["told Dropped", "settle finished"])]
 #[case::failed("mail", failure(), &["publish t.retry mail.1s", "told Failed", "settle copied"])]
 #[case::dead_lettered("mail", Outcome::dead_letter("550"), &["publish t.dead-letter mail.dead-letter", "told DeadLettered", "settle copied"])]
 #[tokio::test(start_paused = true)]

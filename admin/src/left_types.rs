@@ -120,7 +120,6 @@ async fn count_waiting(
     Ok(())
 }
 
-#[cfg(feature = "fail-points")]
 #[cfg(test)]
 mod tests {
     use std::sync::{

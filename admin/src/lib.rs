@@ -23,7 +23,7 @@ mod change;
 pub mod dead_letters;
 mod destroy;
 mod error;
-#[cfg(all(test, feature = "fail-points"))]
+#[cfg(test)]
 #[path = "../../tests/support/events.rs"]
 mod events;
 #[doc(hidden)]

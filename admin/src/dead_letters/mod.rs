@@ -14,7 +14,7 @@ mod replay;
 mod selection;
 mod standing;
 mod sweep;
-#[cfg(all(test, feature = "fail-points"))]
+#[cfg(test)]
 mod tests;
 
 pub use self::{

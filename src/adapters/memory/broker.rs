@@ -1,22 +1,19 @@
 //! A broker in memory that follows RabbitMQ's rules, for tests.
 
-#[cfg(any(test, feature = "fail-points"))]
-use std::sync::Mutex;
-#[cfg(any(test, feature = "fail-points"))]
-use std::sync::atomic::Ordering;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-#[cfg(any(test, feature = "fail-points"))]
-use super::script::Script;
-#[cfg(any(test, feature = "fail-points"))]
-use super::shared::State;
 use super::{
     consumer::Consumer,
     queues,
-    shared::{Content, Shared, missing_exchange, missing_queue, timestamp},
+    script::Script,
+    shared::{Content, Shared, State, missing_exchange, missing_queue, timestamp},
 };
 use crate::{
     domain::{
@@ -52,8 +49,9 @@ impl MemoryBroker {
     }
 
     /// Returns a broker with the faults and the diary of `script`.
-    #[cfg(any(test, feature = "fail-points"))]
+    #[cfg(any(test, feature = "internals"))]
     pub fn scripted(desired: &Desired, clock: Arc<dyn Clock>, script: Arc<Script>) -> Self {
+        let script = Some(script);
         let state = Mutex::new(State { script: script.clone(), ..State::new(desired) });
         Self { shared: Arc::new(Shared { state, script, ..Shared::new(desired, clock) }) }
     }
@@ -91,18 +89,19 @@ impl fmt::Debug for MemoryBroker {
 #[async_trait]
 impl Broker for MemoryBroker {
     async fn send(&self, message: Message) -> Result<Confirming, BrokerError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.shared.script.publish(&message).await?;
+        if let Some(script) = &self.shared.script {
+            script.publish(&message).await?;
+        }
         let Message { exchange, routing_key, mut properties, body } = message;
         // RabbitMQ 4 ignores this header in messages that clients publish.
         properties.headers.remove("x-death");
         let message = queues::Message::new(&routing_key, Content { properties, body });
         let taken = self.shared.publish(&exchange, &message);
-        #[cfg(any(test, feature = "fail-points"))]
-        let shared = Arc::clone(&self.shared);
+        let script = self.shared.script.clone();
         Ok(Box::pin(async move {
-            #[cfg(any(test, feature = "fail-points"))]
-            shared.script.confirm().await;
+            if let Some(script) = script {
+                script.confirm().await;
+            }
             taken
         }))
     }
@@ -115,23 +114,22 @@ impl Broker for MemoryBroker {
         _unavailable: Option<&str>,
         _hold: Option<Duration>,
     ) -> Result<Box<dyn Deliveries>, BrokerError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.shared.script.consume()?;
+        if let Some(script) = &self.shared.script {
+            script.consume()?;
+        }
         let mut state = self.shared.state();
         state.require(queue)?;
         let number = state.number();
         state.consumers.insert(number, queue.to_owned());
         let (shared, queue) = (Arc::clone(&self.shared), queue.to_owned());
-        #[cfg(any(test, feature = "fail-points"))]
-        let left = shared.script.careful.load(Ordering::SeqCst).then_some(prefetch);
+        let is_careful = shared.script.as_ref().is_some_and(|script| script.careful.load(Ordering::SeqCst));
         Ok(Box::new(Consumer {
             shared,
             number,
             queue,
             prefetch,
             order,
-            #[cfg(any(test, feature = "fail-points"))]
-            left,
+            left: is_careful.then_some(prefetch),
         }))
     }
 

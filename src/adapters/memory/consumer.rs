@@ -18,7 +18,6 @@ pub(super) struct Consumer {
     pub(super) prefetch: u16,
     pub(super) order: Order,
     /// The number of deliveries that are left until the consumer ends, if a test limits them.
-    #[cfg(any(test, feature = "fail-points"))]
     pub(super) left: Option<u16>,
 }
 
@@ -50,7 +49,6 @@ impl Consumer {
 #[async_trait]
 impl Deliveries for Consumer {
     async fn next(&mut self) -> Option<Delivery> {
-        #[cfg(any(test, feature = "fail-points"))]
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(1)?;
         }
@@ -80,14 +78,12 @@ impl Deliveries for Consumer {
         self.cancel_now();
     }
 
-    #[cfg(any(test, feature = "fail-points"))]
     fn outlived(&self) -> bool {
         self.left.is_some()
     }
 
     async fn close(self: Box<Self>) {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.shared.script.note_of_broker("close");
+        self.shared.note("close");
         let mut state = self.shared.state();
         let of_this = |delivery: &Unacknowledged| delivery.consumer == Some(self.number);
         for (_, delivery) in state.unacknowledged.extract_if(.., |_, delivery| of_this(delivery)).collect::<Vec<_>>() {

@@ -6,7 +6,6 @@ mod consumer;
 mod look;
 pub mod queues;
 mod register;
-#[cfg(any(test, feature = "fail-points"))]
 pub mod script;
 mod shared;
 

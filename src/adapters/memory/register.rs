@@ -10,7 +10,6 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
-#[cfg(any(test, feature = "fail-points"))]
 use super::script::Script;
 use crate::{
     domain::{
@@ -31,8 +30,7 @@ pub struct MemoryRegister {
     clock: Arc<dyn Clock>,
     backlog_retention: Duration,
     held: Mutex<Held>,
-    #[cfg(any(test, feature = "fail-points"))]
-    script: Arc<Script>,
+    script: Option<Arc<Script>>,
 }
 
 #[derive(Default)]
@@ -64,15 +62,14 @@ impl MemoryRegister {
             clock,
             backlog_retention,
             held: Mutex::default(),
-            #[cfg(any(test, feature = "fail-points"))]
-            script: Arc::default(),
+            script: None,
         }
     }
 
     /// Returns an empty register with the faults and the diary of `script`.
-    #[cfg(any(test, feature = "fail-points"))]
+    #[cfg(any(test, feature = "internals"))]
     pub fn scripted(clock: Arc<dyn Clock>, backlog_retention: Duration, script: Arc<Script>) -> Self {
-        Self { script, ..Self::new(clock, backlog_retention) }
+        Self { script: Some(script), ..Self::new(clock, backlog_retention) }
     }
 
     /// Calls `look` with the shard, and lets it change the shard: a default [`Shard`] stands for an emptied Redis.
@@ -120,8 +117,9 @@ impl ScheduleStates for MemoryRegister {
     }
 
     async fn schedule(&self, name: &str) -> Result<Option<String>, RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.script.answer(format!("schedule {name}"))?;
+        if let Some(script) = &self.script {
+            script.answer(format!("schedule {name}"))?;
+        }
         Ok(self.lock().schedules.get(name).cloned())
     }
 
@@ -131,8 +129,9 @@ impl ScheduleStates for MemoryRegister {
         before: Option<&str>,
         after: Option<&str>,
     ) -> Result<bool, RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.script.answer(format!("replace schedule {name}"))?;
+        if let Some(script) = &self.script {
+            script.answer(format!("replace schedule {name}"))?;
+        }
         let schedules = &mut self.lock().schedules;
         let is_before = schedules.get(name).map(String::as_str) == before;
         match after {
@@ -156,8 +155,9 @@ impl ScheduleStates for MemoryRegister {
 #[async_trait]
 impl Register for MemoryRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.script.answer("ping")?;
+        if let Some(script) = &self.script {
+            script.answer("ping")?;
+        }
         Ok(())
     }
 
@@ -166,17 +166,17 @@ impl Register for MemoryRegister {
     }
 
     async fn slot(&self, subject: &Subject, slot: &DedupSlot) -> Result<Option<SlotState>, RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.script.answer("slot")?;
+        if let Some(script) = &self.script {
+            script.answer("slot")?;
+        }
         let shown = self.look_at(&[(subject.clone(), slot.clone())]).await?.pop().flatten();
         Ok(shown.map(|shown| shown.state))
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        {
-            self.script.reserve(batch)?;
-            if self.script.stale {
+        if let Some(script) = &self.script {
+            script.reserve(batch)?;
+            if script.stale {
                 return Ok(vec![Reserved::Stale; batch.len()]);
             }
         }
@@ -188,8 +188,9 @@ impl Register for MemoryRegister {
     }
 
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.script.answer(format!("record {}", batch[0].version))?;
+        if let Some(script) = &self.script {
+            script.answer(format!("record {}", batch[0].version))?;
+        }
         let record = |Held { shard, index, .. }: &mut Held, now, call: &Record| {
             shard.record(now, call);
             index.record(now, shard, call);
@@ -199,13 +200,12 @@ impl Register for MemoryRegister {
     }
 
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<ClaimAnswer>, RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        let mut scripted = self.script.claim(batch)?.into_iter();
+        let scripted = self.script.as_ref().map(|script| script.claim(batch)).transpose()?;
+        let mut scripted = scripted.into_iter().flatten();
         Ok(self.answer(
             batch,
             |call| (&call.subject, Some(&call.stamp.slot)),
             |held, now, call| {
-                #[cfg(any(test, feature = "fail-points"))]
                 if let Some(answer) = scripted.next().flatten() {
                     return answer;
                 }
@@ -215,10 +215,9 @@ impl Register for MemoryRegister {
     }
 
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        {
-            self.script.renew(batch)?;
-            if self.script.lost {
+        if let Some(script) = &self.script {
+            script.renew(batch)?;
+            if script.lost {
                 return Ok(vec![Renewed::Lost; batch.len()]);
             }
         }
@@ -230,8 +229,9 @@ impl Register for MemoryRegister {
     }
 
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.script.release(batch)?;
+        if let Some(script) = &self.script {
+            script.release(batch)?;
+        }
         self.answer(
             batch,
             |call| (&call.subject, Some(&call.stamp.slot)),
@@ -241,8 +241,9 @@ impl Register for MemoryRegister {
     }
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.script.settle(batch)?;
+        if let Some(script) = &self.script {
+            script.settle(batch)?;
+        }
         let settle = |Held { shard, index, .. }: &mut Held, now, call: &Settle| {
             shard.settle(now, call);
             index.settle(now, shard, call);
@@ -252,8 +253,9 @@ impl Register for MemoryRegister {
     }
 
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.script.answer("later")?;
+        if let Some(script) = &self.script {
+            script.answer("later")?;
+        }
         let later = |Held { shard, index, .. }: &mut Held, now, call: &Later| {
             let answer = shard.later(now, call);
             index.later(now, shard, call, answer);
@@ -263,8 +265,9 @@ impl Register for MemoryRegister {
     }
 
     async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.script.cancel(self, batch)?;
+        if let Some(script) = &self.script {
+            script.cancel(self, batch)?;
+        }
         let cancel = |Held { shard, index, .. }: &mut Held, now, call: &Cancel| {
             let mut answer = shard.cancel(now, call);
             index.cancel(call, &mut answer);

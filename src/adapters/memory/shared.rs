@@ -10,9 +10,10 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-use super::queues::{self, Queues};
-#[cfg(any(test, feature = "fail-points"))]
-use super::script::Script;
+use super::{
+    queues::{self, Queues},
+    script::Script,
+};
 use crate::{
     domain::{
         compile::Desired,
@@ -26,8 +27,7 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// Wakes the consumers when a message may be ready, or when a consumer may have room for another delivery.
     pub(super) changed: Notify,
-    #[cfg(any(test, feature = "fail-points"))]
-    pub(super) script: Arc<Script>,
+    pub(super) script: Option<Arc<Script>>,
 }
 
 pub(super) struct State {
@@ -41,8 +41,7 @@ pub(super) struct State {
     pub(super) looked_at: BTreeSet<String>,
     /// The highest number that a consumer or a delivery has.
     pub(super) next: u64,
-    #[cfg(any(test, feature = "fail-points"))]
-    pub(super) script: Arc<Script>,
+    pub(super) script: Option<Arc<Script>>,
 }
 
 pub(super) struct Unacknowledged {
@@ -63,8 +62,7 @@ impl Shared {
             clock,
             state: Mutex::new(State::new(desired)),
             changed: Notify::new(),
-            #[cfg(any(test, feature = "fail-points"))]
-            script: Arc::default(),
+            script: None,
         }
     }
 
@@ -73,6 +71,13 @@ impl Shared {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.queues.advance_to(u64::try_from(self.clock.now().as_millisecond()).unwrap_or(0));
         state
+    }
+
+    /// Notes a call in the diary of a test.
+    pub(super) fn note(&self, call: &str) {
+        if let Some(script) = &self.script {
+            script.note_of_broker(call);
+        }
     }
 
     /// Routes a message with the flag `mandatory`.
@@ -137,8 +142,7 @@ impl State {
             #[cfg(feature = "internals")]
             looked_at: BTreeSet::new(),
             next: 0,
-            #[cfg(any(test, feature = "fail-points"))]
-            script: Arc::default(),
+            script: None,
         }
     }
 
@@ -148,8 +152,7 @@ impl State {
     }
 
     pub(super) fn give_back(&mut self, Unacknowledged { queue, message, .. }: Unacknowledged) {
-        #[cfg(any(test, feature = "fail-points"))]
-        if self.script.forgets_return() {
+        if self.script.as_ref().is_some_and(|script| script.forgets_return()) {
             return;
         }
         self.queues.give_back(&queue, message);
@@ -211,22 +214,19 @@ struct Tag {
 
 impl Receipt for Tag {
     fn acknowledge(self: Box<Self>) -> Written {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.shared.script.note_of_broker("acknowledge");
+        self.shared.note("acknowledge");
         self.shared.settle(self.number, |_, _| {});
         Written::default()
     }
 
     fn requeue(self: Box<Self>) -> Written {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.shared.script.note_of_broker("give back");
+        self.shared.note("give back");
         self.shared.give_back(self.number);
         Written::default()
     }
 
     fn reject(self: Box<Self>) -> Written {
-        #[cfg(any(test, feature = "fail-points"))]
-        self.shared.script.note_of_broker("reject");
+        self.shared.note("reject");
         self.shared.settle(self.number, |state, Unacknowledged { queue, message, .. }| {
             state.queues.reject(&queue, message);
         });

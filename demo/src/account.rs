@@ -64,7 +64,7 @@ pub(crate) struct Found {
 
 /// The state in which an event was found. Each event is in exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum State {
+pub(crate) enum FoundState {
     /// A handler finished it, and got exactly the payload that was published.
     Handled,
     DeadLettered,
@@ -79,7 +79,7 @@ pub(crate) enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     /// The states of the events, in the order of publishing; `None` is lost.
-    pub(crate) states: Vec<Option<State>>,
+    pub(crate) states: Vec<Option<FoundState>>,
     /// The number of events that ran again after a failure.
     pub(crate) retried: usize,
     /// The ids of events that were finished more than once.
@@ -105,9 +105,9 @@ impl Account {
         let itself = |event: &Published| {
             let queues = found.get(event.id.as_str()).map_or(&[][..], Vec::as_slice);
             match () {
-                () if !done(event).is_empty() => Some(State::Handled),
-                () if queues.iter().any(|found| found.dead_letter) => Some(State::DeadLettered),
-                () if !queues.is_empty() => Some(State::Waiting),
+                () if !done(event).is_empty() => Some(FoundState::Handled),
+                () if queues.iter().any(|found| found.dead_letter) => Some(FoundState::DeadLettered),
+                () if !queues.is_empty() => Some(FoundState::Waiting),
                 () => None,
             }
         };
@@ -116,7 +116,7 @@ impl Account {
         account.last_of_each_slot(published);
 
         for (event, state) in published.iter().zip(&account.states) {
-            let state = state.unwrap_or(State::Lost);
+            let state = state.unwrap_or(FoundState::Lost);
             if !fits(event.fate, state) {
                 let queues: BTreeSet<&str> =
                     found.get(event.id.as_str()).into_iter().flatten().map(|found| found.queue.as_str()).collect();
@@ -139,8 +139,8 @@ impl Account {
     }
 
     /// Returns how many events are in this state.
-    pub(crate) fn count(&self, state: State) -> usize {
-        self.states.iter().filter(|have| have.unwrap_or(State::Lost) == state).count()
+    pub(crate) fn count(&self, state: FoundState) -> usize {
+        self.states.iter().filter(|have| have.unwrap_or(FoundState::Lost) == state).count()
     }
 
     /// Marks events as coalesced. An event that was not found was replaced if a newer event of its slot was found. An
@@ -150,10 +150,10 @@ impl Account {
         let mut newer = BTreeSet::new();
         for (event, state) in published.iter().zip(&mut self.states).rev() {
             let Some(slot) = &event.slot else { continue };
-            let stale = state.is_none() || (*state == Some(State::Waiting) && event.fate != Fate::Waiting);
+            let stale = state.is_none() || (*state == Some(FoundState::Waiting) && event.fate != Fate::Waiting);
             let itself = state.is_some();
             if stale && newer.contains(slot) {
-                *state = Some(State::Coalesced);
+                *state = Some(FoundState::Coalesced);
             }
             if itself {
                 newer.insert(slot.clone());
@@ -162,13 +162,15 @@ impl Account {
     }
 
     fn last_of_each_slot(&mut self, published: &[Published]) {
-        let slots: BTreeMap<&String, (Fate, Option<State>)> = published
+        let slots: BTreeMap<&String, (Fate, Option<FoundState>)> = published
             .iter()
             .zip(&self.states)
             .filter_map(|(event, state)| Some((event.slot.as_ref()?, (event.fate, *state))))
             .collect();
         let due = slots.values().filter(|(fate, _)| *fate != Fate::Waiting);
-        let settled = |(_, state): &&(Fate, Option<State>)| matches!(state, Some(State::Handled | State::DeadLettered));
+        let settled = |(_, state): &&(Fate, Option<FoundState>)| {
+            matches!(state, Some(FoundState::Handled | FoundState::DeadLettered))
+        };
         self.last = (due.clone().count(), due.filter(settled).count());
         if self.last.0 != self.last.1 {
             self.off.push(format!(
@@ -187,16 +189,16 @@ fn by_id<T>(items: &[T], id: impl Fn(&T) -> &str) -> BTreeMap<String, Vec<&T>> {
     map
 }
 
-fn fits(fate: Fate, state: State) -> bool {
+fn fits(fate: Fate, state: FoundState) -> bool {
     match fate {
-        _ if state == State::Coalesced => true,
-        Fate::Handled => state == State::Handled,
-        Fate::DeadLettered => state == State::DeadLettered,
-        Fate::Waiting => state == State::Waiting,
+        _ if state == FoundState::Coalesced => true,
+        Fate::Handled => state == FoundState::Handled,
+        Fate::DeadLettered => state == FoundState::DeadLettered,
+        Fate::Waiting => state == FoundState::Waiting,
     }
 }
 
-fn describe(event: &Published, state: State, queues: &BTreeSet<&str>) -> String {
+fn describe(event: &Published, state: FoundState, queues: &BTreeSet<&str>) -> String {
     let Published { id, label, fate, .. } = event;
     let must = match fate {
         Fate::Handled => "handled",
@@ -205,8 +207,8 @@ fn describe(event: &Published, state: State, queues: &BTreeSet<&str>) -> String 
     };
     let queues: Vec<&str> = queues.iter().copied().collect();
     match state {
-        State::Lost => format!("LOST {id} ({label})"),
-        State::Handled => format!("{id} ({label}) was handled; it must be {must}"),
+        FoundState::Lost => format!("LOST {id} ({label})"),
+        FoundState::Handled => format!("{id} ({label}) was handled; it must be {must}"),
         _ => format!("{id} ({label}) is in {}; it must be {must}", queues.join(", ")),
     }
 }

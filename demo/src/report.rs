@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    account::{Account, Fate, Published, State},
+    account::{Account, Fate, FoundState, Published},
     console::{BOLD, DIM, GREEN, RED},
 };
 
@@ -15,24 +15,25 @@ pub(crate) fn table(published: &[Published], refused: usize, account: &Account) 
     let fated = |fate: Fate| published.iter().filter(|event| event.fate == fate).count();
     let count = |state| account.count(state);
     let states = published.iter().zip(&account.states);
-    let replaced =
-        states.filter(|(event, state)| event.fate == Fate::DeadLettered && **state == Some(State::Coalesced)).count();
+    let replaced = states
+        .filter(|(event, state)| event.fate == Fate::DeadLettered && **state == Some(FoundState::Coalesced))
+        .count();
     let raw = published.iter().filter(|event| event.raw).count();
-    let lost = count(State::Lost);
+    let lost = count(FoundState::Lost);
     let (slots, settled) = account.last;
     let rows = [
         ("published", published.len(), format!("confirmed, {raw} of them raw messages; {refused} bad lines refused")),
-        ("handled", count(State::Handled), "finished, each with its own payload".to_owned()),
-        ("coalesced", count(State::Coalesced), "replaced by a newer event of the same employee".to_owned()),
+        ("handled", count(FoundState::Handled), "finished, each with its own payload".to_owned()),
+        ("coalesced", count(FoundState::Coalesced), "replaced by a newer event of the same employee".to_owned()),
         ("retried", account.retried, "failed and were tried again".to_owned()),
         (
             "dead-lettered",
-            count(State::DeadLettered),
+            count(FoundState::DeadLettered),
             format!("{} can never work, of which {replaced} were replaced", fated(Fate::DeadLettered)),
         ),
         (
             "waiting",
-            count(State::Waiting),
+            count(FoundState::Waiting),
             format!("{} are due later, in two minutes to a month", fated(Fate::Waiting)),
         ),
         ("handled twice", account.twice.len(), "ran in the worker that was killed, then again".to_owned()),
@@ -46,10 +47,10 @@ pub(crate) fn table(published: &[Published], refused: usize, account: &Account) 
     let _ = writeln!(
         text,
         "\n  {} handled + {} coalesced + {} dead-lettered + {} waiting + {lost} lost = {}",
-        count(State::Handled),
-        count(State::Coalesced),
-        count(State::DeadLettered),
-        count(State::Waiting),
+        count(FoundState::Handled),
+        count(FoundState::Coalesced),
+        count(FoundState::DeadLettered),
+        count(FoundState::Waiting),
         published.len(),
     );
     let _ = writeln!(text, "  {settled} of {slots} last payloads of an employee were handled or are in dead-letter");

@@ -15,7 +15,7 @@ use futures_util::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{error::EventsError, shared::Events};
+use super::{backend::Events, error::EventsError};
 use crate::domain::register::{event_info::EventInfo, filter::Filter};
 
 /// Events in one call. A script over this many takes a few milliseconds, in which Redis serves no other client.

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
+    backend::{Backend, Events},
     error::EventsError,
-    shared::{Events, Shared},
     which::{Asked, EventSelector},
 };
 use crate::domain::register::{
@@ -147,7 +147,7 @@ fn told(found: Cancelled, shown: &EventInfo) -> Cancelled {
     }
 }
 
-impl Shared {
+impl Backend {
     /// Returns the call that cancels a slot. `due` is the known due time of an event beyond the longest delay; the
     /// slot of a date has it in its name.
     fn cancel(&self, subject: Subject, slot: Option<DedupSlot>, due: Option<Timestamp>) -> Cancel {

@@ -4,6 +4,7 @@
 //! event is published again, and its former message is dropped the same way. The register's index only decides which events are
 //! looked at; the entry of each event decides the rest.
 
+mod backend;
 mod bulk;
 mod cancel;
 mod error;
@@ -12,14 +13,13 @@ mod moved;
 mod moving;
 mod search;
 mod sending;
-mod shared;
 #[cfg(test)]
 mod tests;
 mod which;
 
 pub use self::{
+    backend::Events,
     error::EventsError,
     moved::{MoveOutcome, PayloadNotKept},
-    shared::Events,
     which::EventSelector,
 };

@@ -25,10 +25,10 @@ use futures_util::Stream;
 use jiff::Timestamp;
 
 use super::{
+    backend::{Backend, Events},
     error::EventsError,
     moved::{MoveOutcome, PayloadNotKept, To},
     sending::{Sending, copy_of},
-    shared::{Events, Shared},
     which::EventSelector,
 };
 use crate::domain::{
@@ -212,7 +212,7 @@ impl Events {
     }
 }
 
-impl Shared {
+impl Backend {
     fn now(&self) -> Timestamp {
         ceil_millis(self.clock.shared())
     }

@@ -5,10 +5,10 @@ use std::{collections::VecDeque, sync::Arc};
 use futures_util::{Stream, TryStreamExt as _, stream};
 
 use super::{
+    backend::{Backend, Events},
     bulk::BATCH,
     error::EventsError,
     homes::{PAGE, homes, is_scattered, uncontested_of},
-    shared::{Events, Shared},
     which::EventSelector,
 };
 use crate::{
@@ -26,12 +26,12 @@ use crate::{
 };
 
 /// The events of one type, sorted by due time.
-struct Lane {
+struct TypePages {
     next: Next,
     page: VecDeque<EventInfo>,
 }
 
-impl Lane {
+impl TypePages {
     const fn of(next: Next) -> Self {
         Self { next, page: VecDeque::new() }
     }
@@ -74,7 +74,7 @@ impl Events {
     ) -> impl Stream<Item = Result<EventInfo, EventsError>> + Send + 'static + use<> {
         let (shared, filter) = (Arc::clone(&self.shared), filter.clone());
         let lanes = shared.lanes(&filter);
-        let merged = move |lanes: Vec<Lane>| Arc::clone(&shared).merged(filter.clone(), lanes);
+        let merged = move |lanes: Vec<TypePages>| Arc::clone(&shared).merged(filter.clone(), lanes);
         stream::iter([lanes]).map_ok(merged).try_flatten()
     }
 
@@ -103,7 +103,7 @@ impl Events {
         known.retain(|event| asked.means(event));
         let filter = asked.filter();
         if let Some(find) = asked.elsewhere(&filter) {
-            let others = Arc::clone(&self.shared).merged(filter, vec![Lane::of(Next::Page(find))]);
+            let others = Arc::clone(&self.shared).merged(filter, vec![TypePages::of(Next::Page(find))]);
             match others.try_collect::<Vec<_>>().await {
                 Err(EventsError::Register(RegisterError::Unreadable { .. })) if asked.coalesces_all() => {
                     let event_type = &asked.subject.event_type;
@@ -125,8 +125,8 @@ impl Events {
     }
 }
 
-impl Shared {
-    fn lanes(&self, filter: &Filter) -> Result<Vec<Lane>, EventsError> {
+impl Backend {
+    fn lanes(&self, filter: &Filter) -> Result<Vec<TypePages>, EventsError> {
         let mut types: Vec<(&EventType, &TypeSpec)> = Vec::new();
         for name in &filter.types {
             let of_type = self.registered(name)?;
@@ -146,9 +146,9 @@ impl Shared {
             };
             let page = Next::Page(filter.find(event_type.clone(), PAGE));
             match uncontested_of(&subject, filter) {
-                Some(find) => vec![Lane::of(Next::Look(homes(&subject))), Lane::of(Next::Page(find))],
-                None if is_scattered(spec, &subject, self.topology.redis.shards) => vec![Lane::of(page)],
-                None => vec![Lane::of(Next::Look(homes(&subject)))],
+                Some(find) => vec![TypePages::of(Next::Look(homes(&subject))), TypePages::of(Next::Page(find))],
+                None if is_scattered(spec, &subject, self.topology.redis.shards) => vec![TypePages::of(page)],
+                None => vec![TypePages::of(Next::Look(homes(&subject)))],
             }
         };
         Ok(types.into_iter().flat_map(lanes).collect())
@@ -158,7 +158,7 @@ impl Shared {
     fn merged(
         self: Arc<Self>,
         filter: Filter,
-        lanes: Vec<Lane>,
+        lanes: Vec<TypePages>,
     ) -> impl Stream<Item = Result<EventInfo, EventsError>> + Send + 'static {
         stream::try_unfold((self, filter, lanes), |(shared, filter, mut lanes)| async move {
             let next = shared.next(&filter, &mut lanes).await?;
@@ -167,7 +167,7 @@ impl Shared {
     }
 
     /// Returns the next event of all lanes.
-    async fn next(&self, filter: &Filter, lanes: &mut [Lane]) -> Result<Option<EventInfo>, EventsError> {
+    async fn next(&self, filter: &Filter, lanes: &mut [TypePages]) -> Result<Option<EventInfo>, EventsError> {
         for lane in &mut *lanes {
             while lane.page.is_empty() && !matches!(lane.next, Next::Nothing) {
                 self.turn(filter, lane).await?;
@@ -178,7 +178,7 @@ impl Shared {
     }
 
     /// Reads a lane's next page, in which no event may match.
-    async fn turn(&self, filter: &Filter, lane: &mut Lane) -> Result<(), EventsError> {
+    async fn turn(&self, filter: &Filter, lane: &mut TypePages) -> Result<(), EventsError> {
         let (found, next) = match std::mem::replace(&mut lane.next, Next::Nothing) {
             Next::Nothing => return Ok(()),
             Next::Look(homes) => (self.look(&homes).await?, Next::Nothing),

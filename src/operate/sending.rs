@@ -6,9 +6,9 @@ use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 
 use super::{
+    backend::Backend,
     error::EventsError,
     moved::{MoveOutcome, To},
-    shared::Shared,
 };
 use crate::{
     domain::{
@@ -45,7 +45,7 @@ pub(super) struct Sending {
     pub(super) terms: Terms,
 }
 
-impl Shared {
+impl Backend {
     /// Gives each event that moves to a slot of its date a free slot of its reference, because only the newest event of a slot
     /// runs. An event that is already there is not sent.
     pub(super) async fn give_places(

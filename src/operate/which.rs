@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 
 use super::{
+    backend::Backend,
     error::EventsError,
     homes::{self, PAGE},
-    shared::Shared,
 };
 use crate::domain::{
     event,
@@ -123,7 +123,7 @@ pub(super) struct Asked<'a> {
     part: Part,
 }
 
-impl Shared {
+impl Backend {
     pub(super) fn asked(&self, which: &EventSelector) -> Result<Asked<'_>, EventsError> {
         let EventSelector { event_type, reference, part } = which.clone();
         let (event_type, spec) = self.registered(&event_type)?;

@@ -40,11 +40,11 @@ pub(crate) struct HandlerHealth {
     event_type: EventType,
     /// Whether there is an outage. Each run asks.
     is_down: watch::Sender<bool>,
-    state: Mutex<State>,
+    state: Mutex<HandlerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct HandlerState {
     outage: Option<Outage>,
     /// When the log last said that an outage begins.
     said: Option<Instant>,
@@ -148,7 +148,7 @@ impl HandlerHealth {
         *self.is_down.borrow()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HandlerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -77,7 +77,7 @@ const IN_FLIGHT: usize = 1_000;
 /// ```
 #[derive(Clone)]
 pub struct Publisher {
-    shared: Arc<Shared>,
+    shared: Arc<PublisherInner>,
     lines: Lines,
     room: Arc<Semaphore>,
     in_flight: usize,
@@ -97,7 +97,7 @@ impl fmt::Debug for Publisher {
     }
 }
 
-struct Shared {
+struct PublisherInner {
     topology: Arc<Topology>,
     routes: Routes,
     broker: Arc<dyn Broker>,
@@ -156,7 +156,7 @@ impl Publisher {
         clock: Arc<dyn Clock>,
         version_wait: Duration,
     ) -> Self {
-        let shared = Shared {
+        let shared = PublisherInner {
             routes: Routes::of(&topology),
             meters: PublishMeters::new(topology.types.keys()),
             topology,
@@ -298,7 +298,7 @@ impl Publisher {
     }
 }
 
-impl Shared {
+impl PublisherInner {
     fn draft(&self, new: NewEvent) -> Result<Draft, PublishError> {
         let (event_type, spec) = self.spec(&new.event_type)?;
         let now = self.clock.now();

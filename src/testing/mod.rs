@@ -237,10 +237,10 @@ const SETTLE: Duration = Duration::from_millis(1);
 /// Clones share the broker and the register.
 #[derive(Clone)]
 pub struct TestHatchery {
-    shared: Arc<Shared>,
+    shared: Arc<TestInner>,
 }
 
-struct Shared {
+struct TestInner {
     topology: Arc<Topology>,
     clock: Arc<PausedClock>,
     broker: MemoryBroker,
@@ -288,7 +288,7 @@ impl TestHatchery {
         let port: Arc<dyn Register> = register.clone();
         let publisher = Publisher::new(Arc::clone(&topology), Arc::new(broker.clone()), &port, clock.clone());
         let (record, workers) = (Arc::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { topology, clock, broker, register, publisher, record, workers }) }
+        Self { shared: Arc::new(TestInner { topology, clock, broker, register, publisher, record, workers }) }
     }
 
     /// Returns a publisher, like [`Hatchery::publisher`](crate::Hatchery::publisher).
@@ -301,7 +301,7 @@ impl TestHatchery {
     /// and records its runs.
     #[must_use]
     pub fn worker(&self) -> Worker {
-        let Shared { topology, clock, broker, register, .. } = &*self.shared;
+        let TestInner { topology, clock, broker, register, .. } = &*self.shared;
         let worker = Worker::new(Arc::clone(topology), Arc::new(broker.clone()), register.clone(), clock.clone());
         worker.publishing(self.publisher())
     }
@@ -309,7 +309,7 @@ impl TestHatchery {
     /// Returns an [`Events`], like [`Hatchery::events`](crate::Hatchery::events), to list and change waiting events.
     #[must_use]
     pub fn events(&self) -> Events {
-        let Shared { topology, clock, broker, register, .. } = &*self.shared;
+        let TestInner { topology, clock, broker, register, .. } = &*self.shared;
         let broker = Arc::new(broker.clone());
         Events::new(Arc::clone(topology), broker, register.clone(), register.clone(), clock.clone())
     }
@@ -522,7 +522,7 @@ impl Started {
 
 impl fmt::Debug for TestHatchery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { topology, record, .. } = &*self.shared;
+        let TestInner { topology, record, .. } = &*self.shared;
         let runs = record.len();
         f.debug_struct("TestHatchery").field("topology", &topology.name).field("runs", &runs).finish_non_exhaustive()
     }

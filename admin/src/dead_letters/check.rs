@@ -19,7 +19,7 @@ pub(super) struct Checked<H> {
 }
 
 /// Whether a check needs an answer of the register.
-pub(super) enum Register<'a> {
+pub(super) enum RegisterUse<'a> {
     /// The check fails.
     Required,
     /// The standing is unknown, for the reason that is noted here. The register is not asked again.
@@ -30,7 +30,7 @@ pub(super) enum Register<'a> {
 pub(super) async fn check<H>(
     events: &Events,
     letters: Vec<(Letter, H)>,
-    register: Register<'_>,
+    register: RegisterUse<'_>,
 ) -> Result<Vec<Checked<H>>, DeadLettersError> {
     let now = events.shared.clock.shared();
     let (mut checked, mut asked, mut slots) = (Vec::with_capacity(letters.len()), Vec::new(), Vec::new());
@@ -70,15 +70,15 @@ pub(super) async fn check<H>(
 async fn ask(
     events: &Events,
     slots: &[(Subject, DedupSlot)],
-    register: Register<'_>,
+    register: RegisterUse<'_>,
 ) -> Result<Option<Vec<Option<SlotState>>>, DeadLettersError> {
-    if slots.is_empty() || matches!(&register, Register::Optional(Some(_))) {
+    if slots.is_empty() || matches!(&register, RegisterUse::Optional(Some(_))) {
         return Ok(None);
     }
     match (events.shared.index.look_at(slots).await, register) {
         (Ok(shown), _) => Ok(Some(shown.into_iter().map(|shown| Some(shown?.state)).collect())),
-        (Err(error), Register::Required) => Err(DeadLettersError::Register(error)),
-        (Err(error), Register::Optional(unknown)) => {
+        (Err(error), RegisterUse::Required) => Err(DeadLettersError::Register(error)),
+        (Err(error), RegisterUse::Optional(unknown)) => {
             *unknown = Some(error);
             Ok(None)
         }

@@ -9,7 +9,7 @@ use hatchery::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    check::{Register, check},
+    check::{RegisterUse, check},
     error::DeadLettersError,
     letter::Letter,
     queues::{DeadLetters, LetterQueue},
@@ -92,7 +92,7 @@ impl DeadLetters {
             seen.read += u64::try_from(batch.len()).unwrap_or(u64::MAX);
             let letters = batch.into_iter().map(|delivery| (self.letter(queue, delivery.message), ()));
             let selected = letters.filter(|(letter, ())| selection.matches(letter)).collect();
-            for checked in check(&self.0, selected, Register::Optional(&mut seen.unknown)).await? {
+            for checked in check(&self.0, selected, RegisterUse::Optional(&mut seen.unknown)).await? {
                 if !selection.obsolete || checked.standing.is_obsolete() {
                     each(checked.letter, checked.standing);
                 }

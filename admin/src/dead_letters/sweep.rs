@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    check::{Checked, Register, check},
+    check::{Checked, RegisterUse, check},
     error::DeadLettersError,
     look::{BATCH, Patience},
     queues::{DeadLetters, LetterQueue},
@@ -181,7 +181,7 @@ impl<A: Act> Turns<'_, A> {
             let (selected, others): (Vec<_>, Vec<_>) =
                 letters.partition(|(letter, _)| self.sweep.selection.matches(letter));
             self.tally.others += count(&others);
-            let checked = check(&self.letters.0, selected, Register::Required).await?;
+            let checked = check(&self.letters.0, selected, RegisterUse::Required).await?;
             let mut chosen: Vec<Held> = checked.into_iter().filter_map(|held| self.choose(held)).collect();
             if let Some(left) = &mut left {
                 chosen.truncate(usize::try_from(*left).unwrap_or(usize::MAX));

@@ -41,13 +41,13 @@ const MOST_PAGES: u64 = 1_000;
 const IS_IT: &str = "is this RabbitMQ's management API?";
 
 /// Why a call failed, to decide whether it is repeated.
-enum Failed {
+enum CallFailure {
     Broker((StatusCode, Vec<u8>)),
     Network(reqwest::Error),
     TooLong,
 }
 
-impl Failed {
+impl CallFailure {
     /// Whether the same call may succeed a moment later. A refused connection, a time limit and a TLS error do not
     /// change that soon.
     fn may_pass(&self) -> bool {
@@ -196,12 +196,12 @@ impl Client {
             let asked = (first + turn) % nodes.len();
             let node = &nodes[asked];
             match self.ask(|| request(node)).await {
-                Ok(answer) | Err(Failed::Broker(answer)) => {
+                Ok(answer) | Err(CallFailure::Broker(answer)) => {
                     self.asked.store(asked, Ordering::Relaxed);
                     return Ok(answer);
                 }
-                Err(Failed::TooLong) => return Err(self.too_long(shown(node), path)),
-                Err(Failed::Network(error)) => {
+                Err(CallFailure::TooLong) => return Err(self.too_long(shown(node), path)),
+                Err(CallFailure::Network(error)) => {
                     let reason = self.reason(node, &error);
                     reasons.push(if nodes.len() == 1 { reason } else { format!("{}: {reason}", shown(node)) });
                 }
@@ -224,21 +224,21 @@ impl Client {
         reason
     }
 
-    async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<(StatusCode, Vec<u8>), Failed> {
+    async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<(StatusCode, Vec<u8>), CallFailure> {
         let call = async || {
-            let mut answer = request().send().await.map_err(Failed::Network)?;
+            let mut answer = request().send().await.map_err(CallFailure::Network)?;
             let status = answer.status();
             let mut body = Vec::new();
-            while let Some(chunk) = answer.chunk().await.map_err(Failed::Network)? {
+            while let Some(chunk) = answer.chunk().await.map_err(CallFailure::Network)? {
                 if body.len() + chunk.len() > self.longest {
-                    return Err(Failed::TooLong);
+                    return Err(CallFailure::TooLong);
                 }
                 body.extend_from_slice(&chunk);
             }
-            if status.is_server_error() { Err(Failed::Broker((status, body))) } else { Ok((status, body)) }
+            if status.is_server_error() { Err(CallFailure::Broker((status, body))) } else { Ok((status, body)) }
         };
-        match call.retry(AGAIN).when(Failed::may_pass).await {
-            Err(Failed::Broker(answer)) => Ok(answer),
+        match call.retry(AGAIN).when(CallFailure::may_pass).await {
+            Err(CallFailure::Broker(answer)) => Ok(answer),
             answer => answer,
         }
     }

@@ -7,7 +7,7 @@ use hatchery::internals::compile::Desired;
 use super::{
     Action, Address, Change, Kind, Need, Object, Plan, bindings, compare, leftover, migrate, patience, policies, prune,
     shadow::Shadows,
-    view::{State, View},
+    view::{QueueState, View},
 };
 use crate::observed::Observed;
 
@@ -49,12 +49,12 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
         }
         impatience.extend(patience::change(&view, queue, &over));
         match view.state(queue) {
-            State::Missing if view.stand_in(&queue.name).is_none() => {
+            QueueState::Missing if view.stand_in(&queue.name).is_none() => {
                 changes.push(Change::write(Action::Create, address, Object::Queue(queue.clone())));
             }
-            State::Foreign(whose, needs) => changes.push(foreign(address, &whose, needs)),
+            QueueState::Foreign(whose, needs) => changes.push(foreign(address, &whose, needs)),
             // `migrate` handles these.
-            State::Missing | State::Wrong(_) | State::Right => {}
+            QueueState::Missing | QueueState::Wrong(_) | QueueState::Right => {}
         }
     }
     let mut migration = Vec::new();

@@ -20,7 +20,7 @@ use super::{
     Action, Address, Change, Dated, Kind, Move, Need, Object, Step, Then, compare,
     held::Held,
     shadow::Shadows,
-    view::{State, View, any, plain},
+    view::{QueueState, View, any, plain},
 };
 use crate::{names, observed::LiveQueue};
 
@@ -92,16 +92,18 @@ fn exchange_replacement(view: &View<'_>, exchange: &Exchange) -> Option<Migratio
 fn replacement(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<Migration> {
     let stand_in = view.stand_in(&queue.name);
     let state = view.state(queue);
-    let is_back = !matches!(state, State::Wrong(_));
+    let is_back = !matches!(state, QueueState::Wrong(_));
     let (differences, reason, next) = match (state, &stand_in) {
-        (State::Wrong(differences), _) => {
+        (QueueState::Wrong(differences), _) => {
             (differences, "cannot be changed in place", Replacement::new(view, queue).there())
         }
-        (State::Missing, Some(_)) => {
+        (QueueState::Missing, Some(_)) => {
             (Vec::new(), "its migration was interrupted", vec![Step::Create(Object::Queue(queue.clone()))])
         }
-        (State::Right, Some(_)) => (Vec::new(), "its migration was interrupted", Replacement::new(view, queue).back()),
-        (State::Foreign(..), _) | (State::Missing | State::Right, None) => return None,
+        (QueueState::Right, Some(_)) => {
+            (Vec::new(), "its migration was interrupted", Replacement::new(view, queue).back())
+        }
+        (QueueState::Foreign(..), _) | (QueueState::Missing | QueueState::Right, None) => return None,
     };
     let live = stand_in.as_deref().and_then(|name| view.queue(name)).or_else(|| view.queue(&queue.name));
     let address = Address::new(Kind::Queue, &queue.name);
@@ -272,7 +274,7 @@ fn renaming(view: &View<'_>, rename: &Rename) -> Option<Migration> {
     }
     let reason = format!("is called {} now", rename.to);
     let change = due(Address::new(Kind::Queue, &rename.from), reason, Some(live));
-    let is_ready = view.wanted_queue(&rename.to).is_some_and(|queue| matches!(view.state(queue), State::Right));
+    let is_ready = view.wanted_queue(&rename.to).is_some_and(|queue| matches!(view.state(queue), QueueState::Right));
     if !is_ready {
         return Some(Migration { change, next: Vec::new() });
     }

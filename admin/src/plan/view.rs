@@ -23,7 +23,7 @@ pub(super) struct View<'a> {
 }
 
 /// The state of a queue that must exist.
-pub(super) enum State {
+pub(super) enum QueueState {
     Missing,
     /// The queue exists and is not owned, with the reason and what would make it owned.
     Foreign(String, Option<Need>),
@@ -122,14 +122,14 @@ impl<'a> View<'a> {
         })
     }
 
-    pub(super) fn state(&self, queue: &Queue) -> State {
-        let Some(live) = self.queue(&queue.name) else { return State::Missing };
+    pub(super) fn state(&self, queue: &Queue) -> QueueState {
+        let Some(live) = self.queue(&queue.name) else { return QueueState::Missing };
         if let Some((whose, needs)) = self.foreign(&live.name, &live.arguments) {
-            return State::Foreign(whose, needs);
+            return QueueState::Foreign(whose, needs);
         }
         match compare::queue(&queue.arguments, live) {
-            differences if differences.is_empty() => State::Right,
-            differences => State::Wrong(differences),
+            differences if differences.is_empty() => QueueState::Right,
+            differences => QueueState::Wrong(differences),
         }
     }
 

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
     findings::{fullest_letters, unconsumed},
-    observation::{Blind, Observation, OverdueEvent, Reading, Redis, Refusal, Register},
+    observation::{Blind, Observation, ObservedRegister, OverdueEvent, Reading, Redis, Refusal},
     silence::{longest_patience, longest_run, patience, silent_for},
     summary::Status,
     types::{TypeLine, lines},
@@ -248,7 +248,7 @@ impl Looks<'_> {
                 },
             };
             let counts = types.iter().cloned().zip(counts).collect();
-            Ok(Register { counts, evicts, has_owner: !owners.is_empty(), refusal })
+            Ok(ObservedRegister { counts, evicts, has_owner: !owners.is_empty(), refusal })
         };
         match asked.await {
             Ok(register) => Redis::There(register),

@@ -70,12 +70,12 @@ pub(super) enum Redis {
     Taken {
         by: String,
     },
-    There(Register),
+    There(ObservedRegister),
 }
 
 /// The register as Redis has it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Register {
+pub(super) struct ObservedRegister {
     pub(super) counts: BTreeMap<EventType, TypeCounts>,
     /// The eviction policy, if Redis may evict keys.
     pub(super) evicts: Option<String>,

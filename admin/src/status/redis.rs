@@ -4,7 +4,7 @@ use hatchery::{Topology, internals::names::Names};
 
 use super::{
     finding::{Finding, Queue},
-    observation::{Observation, Redis, Register},
+    observation::{Observation, ObservedRegister, Redis},
     types::Queues,
 };
 
@@ -39,7 +39,7 @@ pub(super) fn stops_workers(seen: &Observation) -> bool {
 }
 
 /// Finds that Redis has forgotten everything: no user, no event, while events of registered types are on the broker.
-fn emptied(topology: &Topology, seen: &Observation, register: &Register) -> Option<Finding> {
+fn emptied(topology: &Topology, seen: &Observation, register: &ObservedRegister) -> Option<Finding> {
     let knows_any = register.counts.values().any(|counts| counts.due + counts.delayed > 0);
     if register.has_owner || knows_any {
         return None;

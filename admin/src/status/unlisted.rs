@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::{
-    observation::{Observation, Reading, Redis, Register},
+    observation::{Observation, ObservedRegister, Reading, Redis},
     types::{Queues, Unlisted, lines, unlisted},
 };
 use crate::broker::look::look;
@@ -33,7 +33,7 @@ pub async fn not_listed(
         let registered = topology.types.iter().filter(|(_, spec)| spec.register);
         let types: Vec<EventType> = registered.map(|(name, _)| name.clone()).collect();
         let counts = types.iter().cloned().zip(events.shared.index.count(&types).await?).collect();
-        let register = Register { counts, has_owner: true, evicts: None, refusal: None };
+        let register = ObservedRegister { counts, has_owner: true, evicts: None, refusal: None };
         let at = Timestamp::now();
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Observation {
             at,

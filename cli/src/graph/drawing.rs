@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::picture::{ASIDE, Lane, Picture, SourceQueue};
+use super::picture::{ASIDE, Picture, SourceQueue, Swimlane};
 
 /// The group of all timers behind the scheduler.
 pub(super) const HATCHERIES: &str = "hatcheries";
@@ -135,7 +135,7 @@ impl Drawing {
         self.edge("scheduler", "processor", "*.now");
     }
 
-    fn lane(&mut self, n: usize, lane: &Lane) {
+    fn lane(&mut self, n: usize, lane: &Swimlane) {
         let label = lane.label();
         let group = format!("type_{n}");
         let id = |of: &str| format!("{of}_{n}");

@@ -26,7 +26,7 @@ pub(crate) struct Picture {
     pub(super) name: String,
     pub(super) timers: Vec<Timer>,
     pub(super) ladder: Ladder,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) lanes: Vec<Swimlane>,
     pub(super) sources: Vec<SourceQueue>,
     /// The schedules of the types that are drawn.
     pub(super) schedules: Vec<Schedule>,
@@ -93,7 +93,7 @@ impl Schedule {
 
 /// A type, or several that differ only in their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Lane {
+pub(super) struct Swimlane {
     pub(super) types: Vec<EventType>,
     pub(super) concurrency: u16,
     pub(super) prefetch: u16,
@@ -109,7 +109,7 @@ impl Picture {
     /// Draws the whole topology.
     #[must_use]
     pub(crate) fn new(topology: &Topology) -> Self {
-        let mut lanes: Vec<Lane> = topology.types.iter().map(|(name, spec)| Lane::new(name, spec)).collect();
+        let mut lanes: Vec<Swimlane> = topology.types.iter().map(|(name, spec)| Swimlane::new(name, spec)).collect();
         if lanes.len() > MOST_LANES {
             lanes = grouped(lanes);
         }
@@ -122,12 +122,12 @@ impl Picture {
     #[must_use]
     pub(crate) fn of(topology: &Topology, types: &BTreeSet<EventType>) -> Self {
         let chosen = topology.types.iter().filter(|(name, _)| types.contains(*name));
-        let lanes: Vec<Lane> = chosen.map(|(name, spec)| Lane::new(name, spec)).collect();
+        let lanes: Vec<Swimlane> = chosen.map(|(name, spec)| Swimlane::new(name, spec)).collect();
         let left_out = topology.types.len() - lanes.len();
         Self::with(topology, lanes, left_out)
     }
 
-    fn with(topology: &Topology, lanes: Vec<Lane>, left_out: usize) -> Self {
+    fn with(topology: &Topology, lanes: Vec<Swimlane>, left_out: usize) -> Self {
         let names = Names::new(topology.name.clone());
         let sources = topology.sources.iter().map(|(name, spec)| SourceQueue::new(&names, name, spec));
         let is_drawn = |name: &EventType| lanes.iter().any(|lane| lane.types.contains(name));
@@ -164,13 +164,13 @@ impl Picture {
 }
 
 /// Merges lanes that differ only in the names of their types. The merged lane takes the place of the first.
-fn grouped(lanes: Vec<Lane>) -> Vec<Lane> {
-    let mut groups: Vec<Lane> = Vec::new();
+fn grouped(lanes: Vec<Swimlane>) -> Vec<Swimlane> {
+    let mut groups: Vec<Swimlane> = Vec::new();
     for mut lane in lanes {
         let types = std::mem::take(&mut lane.types);
-        match groups.iter_mut().find(|group| Lane { types: Vec::new(), ..(*group).clone() } == lane) {
+        match groups.iter_mut().find(|group| Swimlane { types: Vec::new(), ..(*group).clone() } == lane) {
             Some(group) => group.types.extend(types),
-            None => groups.push(Lane { types, ..lane }),
+            None => groups.push(Swimlane { types, ..lane }),
         }
     }
     groups
@@ -199,7 +199,7 @@ fn purposes(topology: &Topology, ttl: Ttl) -> Vec<String> {
     purposes
 }
 
-impl Lane {
+impl Swimlane {
     pub(super) fn new(name: &EventType, spec: &TypeSpec) -> Self {
         Self {
             types: vec![name.clone()],

@@ -8,7 +8,7 @@ use hatchery_admin::names::{self, Names};
 use proptest::prelude::*;
 use rstest::rstest;
 
-use super::{picture::Lane, *};
+use super::{picture::Swimlane, *};
 use crate::golden::{golden, screens};
 
 const BILLING: &str = include_str!("../../../topology.yaml");
@@ -136,7 +136,7 @@ fn the_tree_has_every_retry_queue() {
 fn each_retry_queue_names_its_failures(#[case] delays: &str, #[case] attempts: u32, #[case] expected: &[(&str, &str)]) {
     let retry = format!("{{ delays: {delays}, max-attempts: {attempts} }}");
     let topology = topology(&format!("version: 1\nname: t\ntypes: {{ mail: {{ retry: {retry} }} }}"));
-    let lane = Lane::new(&"mail".parse().expect("a word"), &topology.types["mail"]);
+    let lane = Swimlane::new(&"mail".parse().expect("a word"), &topology.types["mail"]);
     for (ttl, when) in expected {
         assert_eq!(lane.when(ttl.parse().expect("a TTL")), *when);
     }
@@ -162,7 +162,7 @@ fn equal_types_share_a_lane_if_there_are_many() {
 fn a_chosen_type_has_a_lane_of_its_own() {
     let chosen = ["type-001", "type-002"].map(|name| name.parse().expect("a word")).into();
     let picture = Picture::of(&many(), &chosen);
-    let labels: Vec<&str> = picture.lanes.iter().map(Lane::label).collect();
+    let labels: Vec<&str> = picture.lanes.iter().map(Swimlane::label).collect();
     assert_eq!((labels, picture.left_out), (vec!["type-001", "type-002"], 1_004));
 }
 

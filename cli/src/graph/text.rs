@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::picture::{ASIDE, Lane, Picture, Schedule, SourceQueue, longest, shortened};
+use super::picture::{ASIDE, Picture, Schedule, SourceQueue, Swimlane, longest, shortened};
 
 /// The longest name that has its description beside it.
 const WIDEST_NAME: usize = 40;
@@ -83,7 +83,7 @@ fn source(source: &SourceQueue) -> Tree {
     Tree { name: source.queue.clone(), about: source.about.clone(), below }
 }
 
-fn tree(lane: &Lane, schedules: &[Schedule]) -> Tree {
+fn tree(lane: &Swimlane, schedules: &[Schedule]) -> Tree {
     let label = lane.label();
     let mut workers = format!("{}, {} prefetched", lane.at_a_time(), lane.prefetch);
     if let Some(failing) = lane.failing() {

@@ -13,7 +13,7 @@ use super::{
     consumer::Consumer,
     queues,
     script::Script,
-    shared::{Content, Shared, State, missing_exchange, missing_queue, timestamp},
+    vhost::{Content, Vhost, VhostState, missing_exchange, missing_queue, timestamp},
 };
 use crate::{
     domain::{
@@ -27,7 +27,7 @@ use crate::{
 /// deliveries. The time is that of a given clock. Clones share one broker.
 #[derive(Clone)]
 pub struct MemoryBroker {
-    shared: Arc<Shared>,
+    shared: Arc<Vhost>,
 }
 
 /// A message that is ready in a queue.
@@ -45,15 +45,15 @@ impl MemoryBroker {
     /// Returns a broker on which `desired` is declared and every queue is empty.
     #[must_use]
     pub fn new(desired: &Desired, clock: Arc<dyn Clock>) -> Self {
-        Self { shared: Arc::new(Shared::new(desired, clock)) }
+        Self { shared: Arc::new(Vhost::new(desired, clock)) }
     }
 
     /// Returns a broker with the faults and the diary of `script`.
     #[cfg(any(test, feature = "internals"))]
     pub fn scripted(desired: &Desired, clock: Arc<dyn Clock>, script: Arc<Script>) -> Self {
         let script = Some(script);
-        let state = Mutex::new(State { script: script.clone(), ..State::new(desired) });
-        Self { shared: Arc::new(Shared { state, script, ..Shared::new(desired, clock) }) }
+        let state = Mutex::new(VhostState { script: script.clone(), ..VhostState::new(desired) });
+        Self { shared: Arc::new(Vhost { state, script, ..Vhost::new(desired, clock) }) }
     }
 
     /// Puts a message into a queue without routing it. Its `x-delivery-count` counts as its number of returns.
@@ -123,14 +123,7 @@ impl Broker for MemoryBroker {
         state.consumers.insert(number, queue.to_owned());
         let (shared, queue) = (Arc::clone(&self.shared), queue.to_owned());
         let is_careful = shared.script.as_ref().is_some_and(|script| script.careful.load(Ordering::SeqCst));
-        Ok(Box::new(Consumer {
-            shared,
-            number,
-            queue,
-            prefetch,
-            order,
-            left: is_careful.then_some(prefetch),
-        }))
+        Ok(Box::new(Consumer { shared, number, queue, prefetch, order, left: is_careful.then_some(prefetch) }))
     }
 
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::shared::{Shared, Unacknowledged, timestamp};
+use super::vhost::{Unacknowledged, Vhost, timestamp};
 use crate::{
     domain::time::until,
     ports::{Deliveries, Delivery, Order},
 };
 
 pub(super) struct Consumer {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Vhost>,
     pub(super) number: u64,
     pub(super) queue: String,
     pub(super) prefetch: u16,

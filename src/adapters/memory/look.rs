@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::shared::{Shared, missing_queue};
+use super::vhost::{Vhost, missing_queue};
 use crate::{
     adapters::kept::Kept,
     ports::{BrokerError, Delivery, LOOK_IN_FLIGHT, Look},
 };
 
 pub(super) struct QueueLook {
-    shared: Arc<Shared>,
+    shared: Arc<Vhost>,
     queue: String,
     kept: Kept,
     ready: u64,
@@ -21,7 +21,7 @@ pub(super) struct QueueLook {
 }
 
 impl QueueLook {
-    pub(super) fn open(shared: &Arc<Shared>, queue: &str) -> Result<Self, BrokerError> {
+    pub(super) fn open(shared: &Arc<Vhost>, queue: &str) -> Result<Self, BrokerError> {
         let mut state = shared.state();
         let count = state.queues.count(queue).ok_or_else(|| missing_queue(queue))?;
         if !state.looked_at.insert(queue.to_owned()) {

@@ -7,7 +7,7 @@ mod look;
 pub mod queues;
 mod register;
 pub mod script;
-mod shared;
+mod vhost;
 
 pub use broker::{MemoryBroker, Waiting};
 pub use register::MemoryRegister;

@@ -58,7 +58,7 @@ impl AmqpUrl {
         &self,
         name: &str,
         returns: Option<&Arc<Returns>>,
-    ) -> Result<(Link, Channel), BrokerError> {
+    ) -> Result<(NodeConnection, Channel), BrokerError> {
         let limit = if self.is_cluster() { NODE_TIMEOUT } else { CONNECT_TIMEOUT };
         let mut failures = Vec::new();
         let unread = self.read_again().err();
@@ -72,7 +72,7 @@ impl AmqpUrl {
                 Ok(Ok((connection, channel))) => {
                     tracing::debug!("connected to {node} as {name}");
                     watch(&connection, name);
-                    let link = Link {
+                    let link = NodeConnection {
                         connection,
                         url: self.clone(),
                         place,
@@ -170,7 +170,7 @@ impl AmqpUrl {
 }
 
 /// An open connection to one node of the broker.
-pub(super) struct Link {
+pub(super) struct NodeConnection {
     pub(super) connection: Connection,
     url: AmqpUrl,
     place: usize,
@@ -179,7 +179,7 @@ pub(super) struct Link {
     is_lost: AtomicBool,
 }
 
-impl Link {
+impl NodeConnection {
     /// Whether further channels may be opened on this connection.
     pub(super) fn is_good(&self) -> bool {
         self.connection.status().connected() && !self.is_left.load(Ordering::Relaxed)

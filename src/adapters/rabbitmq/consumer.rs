@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     closing::CLOSE_LIMIT,
     codec,
-    connection::{Link, answer, deliveries},
+    connection::{NodeConnection, answer, deliveries},
     receipts::{Answers, Burst},
     suspects::Suspects,
 };
@@ -54,7 +54,7 @@ pub(super) struct How {
 }
 
 pub(super) async fn consume(
-    link: Arc<Link>,
+    link: Arc<NodeConnection>,
     channel: Channel,
     queue: &str,
     how: How,
@@ -108,13 +108,13 @@ pub(super) async fn begin(
 
 /// Translates an error of this queue's consumer. Notes the queue as a suspect and leaves the node, where the error
 /// calls for it.
-fn failed(link: &Link, queue: &str, suspects: &Suspects, error: &lapin::Error) -> BrokerError {
+fn failed(link: &NodeConnection, queue: &str, suspects: &Suspects, error: &lapin::Error) -> BrokerError {
     suspects.note(queue, error);
     link.error(error, &format!("the queue {queue}"))
 }
 
 struct Queue {
-    link: Arc<Link>,
+    link: Arc<NodeConnection>,
     channel: Channel,
     consumer: Consumer,
     /// The end of the consumer, read with the deliveries before it.

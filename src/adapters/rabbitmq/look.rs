@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     codec,
-    connection::{Link, answer, deliveries},
+    connection::{NodeConnection, answer, deliveries},
     receipts::{Answers, Burst},
     suspects,
 };
@@ -62,7 +62,7 @@ enum End {
 }
 
 pub(super) struct QueueLook {
-    link: Arc<Link>,
+    link: Arc<NodeConnection>,
     channel: Channel,
     consumer: Consumer,
     /// Whether the consumer is cancelled, because it is full.
@@ -89,7 +89,7 @@ pub(super) struct QueueLook {
 }
 
 impl QueueLook {
-    pub(super) async fn open(link: Arc<Link>, channel: Channel, queue: &str) -> Result<Self, BrokerError> {
+    pub(super) async fn open(link: Arc<NodeConnection>, channel: Channel, queue: &str) -> Result<Self, BrokerError> {
         lock(&link, queue).await?;
         match Self::begin(Arc::clone(&link), channel, queue).await {
             Ok(look) => Ok(look),
@@ -100,7 +100,7 @@ impl QueueLook {
         }
     }
 
-    async fn begin(link: Arc<Link>, channel: Channel, queue: &str) -> Result<Self, BrokerError> {
+    async fn begin(link: Arc<NodeConnection>, channel: Channel, queue: &str) -> Result<Self, BrokerError> {
         let (ready, consumers) = counts(&link, &channel, queue).await?;
         let consumer = consume(&link, &channel, queue, FIRST_PREFETCH, 0).await?;
         let burst = Burst::default();
@@ -307,7 +307,7 @@ impl Default for Lulls {
 }
 
 /// Returns the number of messages that are ready in a queue, and of its consumers.
-async fn counts(link: &Link, channel: &Channel, queue: &str) -> Result<(u64, u32), BrokerError> {
+async fn counts(link: &NodeConnection, channel: &Channel, queue: &str) -> Result<(u64, u32), BrokerError> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let declaring = channel.queue_declare(codec::short(queue)?, options, FieldTable::default());
     let declared = link.answer(&format!("the queue {queue}"), declaring).await?;
@@ -315,7 +315,7 @@ async fn counts(link: &Link, channel: &Channel, queue: &str) -> Result<(u64, u32
 }
 
 async fn consume(
-    link: &Link,
+    link: &NodeConnection,
     channel: &Channel,
     queue: &str,
     prefetch: u16,
@@ -330,7 +330,7 @@ async fn consume(
 }
 
 /// Takes the lock of those who look at the queue. The broker frees it when the connection ends.
-async fn lock(link: &Link, queue: &str) -> Result<(), BrokerError> {
+async fn lock(link: &NodeConnection, queue: &str) -> Result<(), BrokerError> {
     // A refusal closes the channel.
     let channel = link.channel().await?;
     let options = QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
@@ -338,7 +338,7 @@ async fn lock(link: &Link, queue: &str) -> Result<(), BrokerError> {
     link.answer(&format!("the queue {queue}"), declaring).await.map(drop)
 }
 
-async fn unlock(link: &Link, queue: &str) {
+async fn unlock(link: &NodeConnection, queue: &str) {
     let deleting = async {
         let (channel, lock) = (link.channel().await?, codec::short(&names::look_lock(queue))?);
         link.answer("a lock", channel.queue_delete(lock, QueueDeleteOptions::default())).await

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     closing::CLOSE_LIMIT,
-    connection::{AmqpUrl, Link, deliveries},
+    connection::{AmqpUrl, NodeConnection, deliveries},
     consumer::How,
     meters::Reconnects,
     publisher::ConfirmChannel,
@@ -50,9 +50,9 @@ pub struct RabbitMq {
     url: AmqpUrl,
     name: String,
     publisher: Arc<ConfirmChannel>,
-    consuming: Shared,
-    taking: Shared,
-    looking: Shared,
+    consuming: LazyConnection,
+    taking: LazyConnection,
+    looking: LazyConnection,
     /// Queues whose consumer failed because of an unreadable message.
     suspects: Suspects,
     /// The newest answers of the consumers.
@@ -64,12 +64,12 @@ pub struct RabbitMq {
 }
 
 /// A connection that is opened when it is first needed, and again after it is lost.
-struct Shared {
-    open: Mutex<Option<Arc<Link>>>,
+struct LazyConnection {
+    open: Mutex<Option<Arc<NodeConnection>>>,
     reconnects: Reconnects,
 }
 
-impl Shared {
+impl LazyConnection {
     fn new(purpose: &'static str) -> Self {
         Self { open: Mutex::new(None), reconnects: Reconnects::new(purpose) }
     }
@@ -82,7 +82,8 @@ impl RabbitMq {
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
         let publisher = Arc::new(ConfirmChannel::new(url.clone(), format!("{name} (publishing)")));
-        let (consuming, taking, looking) = (Shared::new("consuming"), Shared::new("aside"), Shared::new("looking"));
+        let (consuming, taking, looking) =
+            (LazyConnection::new("consuming"), LazyConnection::new("aside"), LazyConnection::new("looking"));
         let (suspects, burst) = (Suspects::default(), Burst::default());
         let (quiet, closed) = (consumer::QUIET, CancellationToken::new());
         Self { url, name: name.to_owned(), publisher, consuming, taking, looking, suspects, burst, quiet, closed }
@@ -114,7 +115,7 @@ impl RabbitMq {
     /// later call fails with [`BrokerError::Closed`].
     pub async fn close(&self) {
         self.closed.cancel();
-        let close = async |shared: &Shared| {
+        let close = async |shared: &LazyConnection| {
             let link = shared.open.lock().await.take();
             if let Some(link) = link {
                 closing::close(&link.connection).await;
@@ -129,11 +130,15 @@ impl RabbitMq {
         }
     }
 
-    async fn channel(&self) -> Result<(Arc<Link>, Channel), BrokerError> {
+    async fn channel(&self) -> Result<(Arc<NodeConnection>, Channel), BrokerError> {
         self.channel_of(&self.consuming, &self.name).await
     }
 
-    async fn channel_of(&self, shared: &Shared, name: &str) -> Result<(Arc<Link>, Channel), BrokerError> {
+    async fn channel_of(
+        &self,
+        shared: &LazyConnection,
+        name: &str,
+    ) -> Result<(Arc<NodeConnection>, Channel), BrokerError> {
         let mut open = shared.open.lock().await;
         if let Some(link) = open.take_if(|link| link.is_good()) {
             let channel = link.channel().await?;

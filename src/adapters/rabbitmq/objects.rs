@@ -16,7 +16,7 @@ use lapin::{
 
 use super::{
     RabbitMq, codec,
-    connection::{Link, answer},
+    connection::{NodeConnection, answer},
     errors::says_down,
 };
 use crate::ports::BrokerError;
@@ -46,12 +46,12 @@ impl RabbitMq {
             };
             match answer {
                 Ok(()) => {}
-                Err(Failed::Broker(error)) if is_refused(&error) => {
+                Err(DeclareFailure::Broker(error)) if is_refused(&error) => {
                     tracing::debug!("this user has no permission to see whether {} {name} exists", kind.word());
                     refused.insert((kind, family(name)));
                     (link, channel) = self.channel().await?;
                 }
-                Err(Failed::Broker(error)) if is_down(&error) => {
+                Err(DeclareFailure::Broker(error)) if is_down(&error) => {
                     tracing::debug!(%error, "{} {name} exists, and its node is down", kind.word());
                     (link, channel) = self.channel().await?;
                 }
@@ -78,13 +78,13 @@ impl Kind {
 }
 
 /// Why a declaration failed.
-enum Failed {
+enum DeclareFailure {
     Name(BrokerError),
     Broker(lapin::Error),
 }
 
-impl Failed {
-    fn about(self, link: &Link, object: &str) -> BrokerError {
+impl DeclareFailure {
+    fn about(self, link: &NodeConnection, object: &str) -> BrokerError {
         match self {
             Self::Name(error) => error,
             Self::Broker(error) => link.error(&error, object),
@@ -92,18 +92,19 @@ impl Failed {
     }
 }
 
-async fn declare_queue(channel: &Channel, queue: &str) -> Result<u64, Failed> {
+async fn declare_queue(channel: &Channel, queue: &str) -> Result<u64, DeclareFailure> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let name = codec::short(queue).map_err(Failed::Name)?;
-    let declared = answer(channel.queue_declare(name, options, FieldTable::default())).await.map_err(Failed::Broker)?;
+    let name = codec::short(queue).map_err(DeclareFailure::Name)?;
+    let declared =
+        answer(channel.queue_declare(name, options, FieldTable::default())).await.map_err(DeclareFailure::Broker)?;
     Ok(declared.message_count().into())
 }
 
-async fn declare_exchange(channel: &Channel, exchange: &str) -> Result<(), Failed> {
+async fn declare_exchange(channel: &Channel, exchange: &str) -> Result<(), DeclareFailure> {
     let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
-    let name = codec::short(exchange).map_err(Failed::Name)?;
+    let name = codec::short(exchange).map_err(DeclareFailure::Name)?;
     let declaring = channel.exchange_declare(name, ExchangeKind::Topic, options, FieldTable::default());
-    answer(declaring).await.map_err(Failed::Broker)
+    answer(declaring).await.map_err(DeclareFailure::Broker)
 }
 
 fn is_refused(error: &lapin::Error) -> bool {

@@ -32,7 +32,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     closing, codec,
-    connection::{AmqpUrl, Link},
+    connection::{AmqpUrl, NodeConnection},
     meters::{ConfirmMeters, Reconnects},
     returns::Returns,
     silence::{self, Confirms},
@@ -187,7 +187,7 @@ impl ConfirmChannel {
 
 /// A connection that publishes.
 struct Connection {
-    link: Link,
+    link: NodeConnection,
     confirms: Arc<Confirms>,
     returns: Arc<Returns>,
     /// Room for messages that are not written yet.
@@ -196,7 +196,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(link: Link, returns: Arc<Returns>) -> Self {
+    fn new(link: NodeConnection, returns: Arc<Returns>) -> Self {
         let confirms = Arc::<Confirms>::default();
         let watching = confirms.watch(link.connection.status().clone());
         Self { link, confirms, returns, room: Arc::new(Semaphore::new(UNWRITTEN)), _watching: watching }

@@ -28,7 +28,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::connection::{Link, answer};
+use super::connection::{NodeConnection, answer};
 use crate::ports::{Receipt, TakenBack, Written};
 
 /// How long an acknowledgement waits behind an unsettled delivery before it is sent singly.
@@ -77,7 +77,7 @@ pub(super) struct Answers {
 
 /// The end of the channel's consumer, if the broker has ended it.
 struct End {
-    link: Arc<Link>,
+    link: Arc<NodeConnection>,
     /// The broker's own words.
     words: OnceLock<String>,
 }
@@ -101,7 +101,7 @@ type Writing = oneshot::Sender<()>;
 
 impl Answers {
     /// Starts the task that writes the answers. It ends with the last receipt.
-    pub(super) fn start(link: Arc<Link>, channel: Channel, prefetch: u16, burst: Burst) -> Self {
+    pub(super) fn start(link: Arc<NodeConnection>, channel: Channel, prefetch: u16, burst: Burst) -> Self {
         // The prefetch bounds this queue, because each delivery is answered once.
         let (answered, inbox) = mpsc::unbounded_channel();
         tokio::spawn(write(inbox, channel, Ledger::new(prefetch), burst));
@@ -165,7 +165,7 @@ impl Receipt for Joined {
 }
 
 /// Returns why the broker has a delivery back, if it has. `words`: what the broker said as it ended the consumer.
-pub(super) fn taken_back(acker: &Acker, link: &Link, words: Option<&String>) -> Option<TakenBack> {
+pub(super) fn taken_back(acker: &Acker, link: &NodeConnection, words: Option<&String>) -> Option<TakenBack> {
     (acker.poisoned() || words.is_some()).then(|| {
         if !link.connection.status().connected() {
             return TakenBack::Lost;

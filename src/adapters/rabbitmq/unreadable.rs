@@ -24,7 +24,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     closing, codec,
-    connection::{AmqpUrl, Link, answer},
+    connection::{AmqpUrl, NodeConnection, answer},
     consumer::{self, How},
     receipts::{self, Burst},
     suspects::{self, Suspects},
@@ -99,7 +99,7 @@ impl Taker {
     async fn take(self) -> Result<Taken, BrokerError> {
         let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await else { return Ok(Taken::Nothing) };
         let (link, channel) = self.url.link(&self.name, None).await?;
-        let failed = |link: &Link, error: lapin::Error| match suspects::unreadable(&error) {
+        let failed = |link: &NodeConnection, error: lapin::Error| match suspects::unreadable(&error) {
             Some(why) => Ok(Taken::Unreadable(why)),
             None => Err(link.error(&error, &format!("the queue {}", self.queue))),
         };
@@ -186,7 +186,7 @@ impl Deliveries for OneByOne {
 pub(super) struct InOrder {
     // Dropped before its connection.
     deliveries: Box<dyn Deliveries>,
-    link: Arc<Link>,
+    link: Arc<NodeConnection>,
     count: Count,
     /// Whether the connection is open. While it is, its deliveries stay with the worker.
     lasts: bool,
@@ -278,7 +278,7 @@ impl Deliveries for InOrder {
 /// The receipt of a message that has a connection of its own.
 struct Alone {
     // The connection is dropped first, because lapin cancels a consumer that is dropped.
-    held: (Link, Consumer),
+    held: (NodeConnection, Consumer),
     acker: Acker,
     // Held because a channel closes with its last owner.
     _channel: Channel,

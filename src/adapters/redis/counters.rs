@@ -7,7 +7,7 @@ pub(super) struct Counters(Box<[AtomicU32]>);
 
 /// The count of a shard when a call was made.
 #[derive(Clone, Copy)]
-pub(super) struct Known(u32);
+pub(super) struct CountAtCall(u32);
 
 /// A script's answer about the counter: whether it existed before the call, and whether it exists after it.
 #[derive(Clone, Copy)]
@@ -33,13 +33,13 @@ impl Counters {
 
     /// Returns what is known of a shard's counter. Must be read before a call is made: a counter that is first written
     /// while the call is under way may be missing from its answer, and is not lost.
-    pub(super) fn known(&self, shard: u16) -> Known {
-        Known(self.of(shard).load(Ordering::Relaxed))
+    pub(super) fn known(&self, shard: u16) -> CountAtCall {
+        CountAtCall(self.of(shard).load(Ordering::Relaxed))
     }
 
     /// Notes a script's answer, and returns whether it shows that Redis was emptied. One loss is reported once:
     /// all shards count as lost. A shard on another master of a Cluster counts as there again at its next answer.
-    pub(super) fn met(&self, shard: u16, Known(known): Known, Met { before, after }: Met) -> bool {
+    pub(super) fn met(&self, shard: u16, CountAtCall(known): CountAtCall, Met { before, after }: Met) -> bool {
         let gone = known.wrapping_add(u32::from(is_there(known)));
         let is_lost = !before && known != gone && self.change(shard, known, gone);
         if is_lost {

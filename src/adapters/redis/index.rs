@@ -19,7 +19,7 @@ use crate::{
     domain::{
         register::{
             DedupSlot, Subject,
-            index::{Cursor, Find, Found, Place, Shown, TypeCounts},
+            index::{Cursor, Find, Found, IndexPosition, Shown, TypeCounts},
             state::{END_OF_TIME, Home, due_millis},
         },
         words::EventType,
@@ -41,11 +41,11 @@ type Page = (Vec<(Vec<u8>, i64, Vec<u8>, Vec<u8>)>, i64, Vec<u8>, u8);
 struct Shard {
     number: u16,
     /// The place of the last event that the caller was given.
-    given: Option<Place>,
+    given: Option<IndexPosition>,
     /// The place after which the next page begins.
-    read: Option<Place>,
+    read: Option<IndexPosition>,
     /// Events that were read, and not yet given to the caller.
-    ahead: VecDeque<(Place, Shown)>,
+    ahead: VecDeque<(IndexPosition, Shown)>,
     ended: bool,
 }
 
@@ -64,9 +64,9 @@ impl RedisRegister {
         for event_type in types {
             script.arg(self.keys.event_type(event_type));
         }
-        let answer: Vec<i64> = self.link.call(&script, self.keys.slot(shard), self.limit.into()).await?;
+        let answer: Vec<i64> = self.client.call(&script, self.keys.slot(shard), self.limit.into()).await?;
         if answer.len() != types.len() * 3 {
-            return Err(self.link.unexpected(format!("{} values answer {} questions", answer.len(), types.len())));
+            return Err(self.client.unexpected(format!("{} values answer {} questions", answer.len(), types.len())));
         }
         let count = |value: i64| u64::try_from(value).unwrap_or_default();
         let counts = answer.chunks_exact(3).map(|values| TypeCounts {
@@ -89,12 +89,12 @@ impl RedisRegister {
             };
             script.arg(find.limit.clamp(1, PAGE)).arg(u8::from(find.uncontested_of.is_some()));
             let (found, due, member, more): Page =
-                self.link.call(&script, self.keys.slot(shard.number), self.limit.into()).await?;
+                self.client.call(&script, self.keys.slot(shard.number), self.limit.into()).await?;
             shard.ended = more == 0;
             if let Ok(member) = String::from_utf8(member)
                 && !member.is_empty()
             {
-                shard.read = Some(Place { due, member });
+                shard.read = Some(IndexPosition { due, member });
             } else {
                 shard.ended = true;
             }
@@ -107,7 +107,7 @@ impl RedisRegister {
                 }
                 let state = packed::state(&entry.slot, &slot).unwrap_or_default();
                 Some((
-                    Place { due, member },
+                    IndexPosition { due, member },
                     Shown { slot: entry.slot.clone(), state, leased: None, entry: Some(entry) },
                 ))
             }));
@@ -196,7 +196,7 @@ impl Index for RedisRegister {
     }
 }
 
-const fn place((place, _): &(Place, Shown)) -> &Place {
+const fn place((place, _): &(IndexPosition, Shown)) -> &IndexPosition {
     place
 }
 

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::link::slot;
+use super::client::slot;
 use crate::domain::{
     register::{DedupSlot, Subject, Terms},
     words::EventType,

@@ -1,13 +1,13 @@
 //! The register in Redis. Each call is one Lua script over a batch, which is called once for each shard.
 
 mod argument;
+mod client;
 mod clock;
 mod counters;
 mod damage;
 mod index;
 mod items;
 mod keys;
-mod link;
 mod packed;
 mod schedules;
 mod scripts;
@@ -32,12 +32,12 @@ use redis::{FromRedisValue, Script, ScriptInvocation};
 
 pub use self::clock::ReportedClock;
 use self::{
+    client::{RedisClient, Within},
     clock::{ComparedClock, LastReading},
-    counters::{Counters, Known},
+    counters::{CountAtCall, Counters},
     damage::Damage,
     items::{Call, Now, Timely},
     keys::Keys,
-    link::{Link, Within},
 };
 use crate::{
     adapters::{secret_url::UrlText, tls::Tls},
@@ -74,7 +74,7 @@ type ClusterName = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 /// and again after every loss.
 #[derive(Clone)]
 pub struct RedisRegister {
-    link: Arc<Link>,
+    client: Arc<RedisClient>,
     keys: Arc<Keys>,
     backlog_retention: Duration,
     limit: Duration,
@@ -91,7 +91,10 @@ pub struct RedisRegister {
 
 impl fmt::Debug for RedisRegister {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisRegister").field("link", &self.link).field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("RedisRegister")
+            .field("client", &self.client)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
     }
 }
 
@@ -117,7 +120,7 @@ impl RedisRegister {
         spec: &RedisSpec,
     ) -> Result<Self, RegisterError> {
         Ok(Self {
-            link: Arc::new(Link::new(url, tls)?),
+            client: Arc::new(RedisClient::new(url, tls)?),
             keys: Arc::new(Keys::new(&spec.prefix, virtual_host, topology.as_str(), spec.shards)),
             backlog_retention: spec.backlog_retention,
             limit: DEFAULT_LIMIT,
@@ -156,7 +159,7 @@ impl RedisRegister {
     /// Starts to connect, so that the first call need not wait for the connection. Must be called within a tokio
     /// runtime.
     pub fn connect_soon(&self) {
-        self.link.connect_soon();
+        self.client.connect_soon();
     }
 
     /// Returns the same register, with the same connection and another time limit for every call.
@@ -175,7 +178,7 @@ impl RedisRegister {
 
     /// Returns the eviction policy of Redis if it may evict keys. `None` also if Redis does not say.
     pub async fn eviction_policy(&self) -> Option<String> {
-        self.link.eviction_policy(self.limit.into()).await
+        self.client.eviction_policy(self.limit.into()).await
     }
 
     /// Returns the clock of this machine, which Redis's answers to this register and its clones compare with Redis's clock.
@@ -285,7 +288,7 @@ impl RedisRegister {
         }
         let raw: Vec<C::Raw> = self.call(&script, shard, self.limit.into()).await?;
         let answered = raw.len();
-        let unexpected = || self.link.unexpected(format!("{answered} values answer {} questions", calls.len()));
+        let unexpected = || self.client.unexpected(format!("{answered} values answer {} questions", calls.len()));
         if answered != calls.len() * C::VALUES {
             return Err(unexpected());
         }
@@ -316,14 +319,14 @@ impl RedisRegister {
         let known = self.counters.known(shard);
         let asked = Instant::now();
         let (counter, answers, damage, other, failures, micros): Batch<R> =
-            self.link.call(script, self.keys.slot(shard), within).await?;
+            self.client.call(script, self.keys.slot(shard), within).await?;
         // Tests take the time from elsewhere.
         if self.clock.is_none() {
             self.reading.set(asked, micros);
         }
         self.observe(shard, known, counter);
         if let Some(damage) = damage.filter(|_| self.damage.is_due()) {
-            self.link.log_damaged(&String::from_utf8_lossy(&damage));
+            self.client.log_damaged(&String::from_utf8_lossy(&damage));
         }
         if let Some(other) = other {
             self.doubted.call_once(|| self.log_doubted(&String::from_utf8_lossy(&other)));
@@ -339,9 +342,9 @@ impl RedisRegister {
         }
     }
 
-    fn observe(&self, shard: u16, known: Known, counter: u8) {
+    fn observe(&self, shard: u16, known: CountAtCall, counter: u8) {
         if self.counters.met(shard, known, counter.into()) {
-            self.link.log_emptied();
+            self.client.log_emptied();
             self.emptied.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -374,7 +377,7 @@ impl Register for RedisRegister {
     }
 
     fn url(&self) -> String {
-        self.link.url()
+        self.client.url()
     }
 
     async fn slot(&self, subject: &Subject, slot: &DedupSlot) -> Result<Option<SlotState>, RegisterError> {

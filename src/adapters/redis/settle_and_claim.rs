@@ -69,7 +69,7 @@ async fn call_shard(
     let (raw, failures) = register.call_with_failures::<i64>(&script, shard, register.limit.into()).await?;
     let (answered, asked) = (raw.len(), settles.len() * Settle::VALUES + claims.len() * Claim::VALUES);
     if answered != asked {
-        return Err(register.link.unexpected(format!("{answered} values answer a call for {asked}")));
+        return Err(register.client.unexpected(format!("{answered} values answer a call for {asked}")));
     }
     let (mut raw, mut failures) = (raw.into_iter(), failures.into_iter());
     let settled = read(register, &settles, &mut raw, &mut failures)?;
@@ -87,9 +87,9 @@ fn read<I: Item<Raw = i64>>(
             raw.by_ref().take(I::VALUES).for_each(drop);
             let reason = failures.next().unwrap_or_default();
             let reason = String::from_utf8_lossy(&reason).into_owned();
-            return Ok((*place, Err(RegisterError::Unreadable { url: register.link.url(), reason })));
+            return Ok((*place, Err(RegisterError::Unreadable { url: register.client.url(), reason })));
         }
-        let answer = item.read(raw).ok_or_else(|| register.link.unexpected("a value is missing".to_owned()))?;
+        let answer = item.read(raw).ok_or_else(|| register.client.unexpected("a value is missing".to_owned()))?;
         Ok((*place, Ok(answer)))
     };
     items.iter().map(answer).collect()

@@ -69,11 +69,11 @@ pub struct Find {
 /// The end of a page: for each shard, the last event of it that was returned. An event that stays is seen once. An
 /// event that comes or goes between two pages may be seen or missed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cursor(pub Vec<Option<Place>>);
+pub struct Cursor(pub Vec<Option<IndexPosition>>);
 
 /// The place of an event in a shard's index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct IndexPosition {
     /// The time at which the event is due, in ms.
     pub due: i64,
     /// The event's name in the index.

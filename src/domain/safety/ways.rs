@@ -6,16 +6,16 @@ use std::collections::HashMap;
 use super::super::desired::{Desired, Target};
 
 /// For each place, the places that RabbitMQ may move an event to from there.
-type Steps<'a> = HashMap<Place<'a>, Vec<Place<'a>>>;
+type Steps<'a> = HashMap<Vertex<'a>, Vec<Vertex<'a>>>;
 
 /// An exchange or a queue, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Place<'a> {
+enum Vertex<'a> {
     Exchange(&'a str),
     Queue(&'a str),
 }
 
-impl<'a> Place<'a> {
+impl<'a> Vertex<'a> {
     const fn name(self) -> &'a str {
         match self {
             Self::Exchange(name) | Self::Queue(name) => name,
@@ -27,16 +27,16 @@ impl<'a> Place<'a> {
 /// dead-lettering are ignored, so a cycle that no routing key can take is found too.
 pub(super) fn circle(desired: &Desired) -> Option<Vec<String>> {
     let steps = steps(desired);
-    let starts = desired.queues.iter().map(|queue| Place::Queue(&queue.name));
+    let starts = desired.queues.iter().map(|queue| Vertex::Queue(&queue.name));
     circle_from(starts, |place| steps.get(&place).map_or(&[][..], Vec::as_slice).iter().copied())
 }
 
 /// `next` returns the places that RabbitMQ may move an event to from a place. It is called at most once for each.
-fn circle_from<'a, I: Iterator<Item = Place<'a>>>(
-    starts: impl Iterator<Item = Place<'a>>,
-    mut next: impl FnMut(Place<'a>) -> I,
+fn circle_from<'a, I: Iterator<Item = Vertex<'a>>>(
+    starts: impl Iterator<Item = Vertex<'a>>,
+    mut next: impl FnMut(Vertex<'a>) -> I,
 ) -> Option<Vec<String>> {
-    let mut left_for_good: HashMap<Place<'_>, bool> = HashMap::new();
+    let mut left_for_good: HashMap<Vertex<'_>, bool> = HashMap::new();
     for start in starts {
         if left_for_good.contains_key(&start) {
             continue;
@@ -70,22 +70,22 @@ fn steps(desired: &Desired) -> Steps<'_> {
     let mut steps = Steps::new();
     for queue in &desired.queues {
         if let Some(exchange) = queue.arguments.get("x-dead-letter-exchange").and_then(|to| to.as_text()) {
-            steps.entry(Place::Queue(&queue.name)).or_default().push(Place::Exchange(exchange));
+            steps.entry(Vertex::Queue(&queue.name)).or_default().push(Vertex::Exchange(exchange));
         }
     }
     for binding in &desired.bindings {
         let target = match &binding.target {
-            Target::Exchange(name) => Place::Exchange(name),
-            Target::Queue(name) => Place::Queue(name),
+            Target::Exchange(name) => Vertex::Exchange(name),
+            Target::Queue(name) => Vertex::Queue(name),
         };
-        steps.entry(Place::Exchange(&binding.source)).or_default().push(target);
+        steps.entry(Vertex::Exchange(&binding.source)).or_default().push(target);
     }
     for rename in &desired.renames {
-        steps.entry(Place::Exchange(&rename.source)).or_default().push(Place::Queue(&rename.to));
+        steps.entry(Vertex::Exchange(&rename.source)).or_default().push(Vertex::Queue(&rename.to));
     }
     for exchange in &desired.exchanges {
         if let Some(alternate) = exchange.arguments.get("alternate-exchange").and_then(|to| to.as_text()) {
-            steps.entry(Place::Exchange(&exchange.name)).or_default().push(Place::Exchange(alternate));
+            steps.entry(Vertex::Exchange(&exchange.name)).or_default().push(Vertex::Exchange(alternate));
         }
     }
     steps
@@ -100,10 +100,10 @@ mod tests {
     fn the_search_enters_each_place_once_however_many_ways_lead_there() {
         let names: Vec<[String; 2]> = (0..20).map(|level| [format!("a{level}"), format!("b{level}")]).collect();
         let mut entered = Vec::new();
-        let circle = circle_from(names.iter().flatten().map(|name| Place::Queue(name)), |place| {
+        let circle = circle_from(names.iter().flatten().map(|name| Vertex::Queue(name)), |place| {
             entered.push(place.name().to_owned());
             let level = names.iter().position(|names| names.contains(&place.name().to_owned())).expect("a level");
-            names.get(level + 1).into_iter().flatten().map(|name| Place::Queue(name))
+            names.get(level + 1).into_iter().flatten().map(|name| Vertex::Queue(name))
         });
         assert_eq!(circle, None);
         entered.sort();

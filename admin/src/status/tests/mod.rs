@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use super::{
     finding::Finding,
     findings::findings,
-    observation::{Observation, Reading, Redis, Register},
+    observation::{Observation, ObservedRegister, Reading, Redis},
     summary::Status,
 };
 use crate::{
@@ -65,7 +65,7 @@ impl World {
         };
         let queues = desired.queues.iter().map(|queue| (queue.name.clone(), idle.clone())).collect();
         let counts = topology.types.iter().filter(|(_, spec)| spec.register);
-        let register = Register {
+        let register = ObservedRegister {
             counts: counts.map(|(name, _)| (name.clone(), TypeCounts::default())).collect(),
             has_owner: true,
             evicts: None,
@@ -112,7 +112,7 @@ impl World {
         self.queue(name, |figures| figures.counts.consumers = Some(1));
     }
 
-    pub(super) fn register(&mut self) -> &mut Register {
+    pub(super) fn register(&mut self) -> &mut ObservedRegister {
         match &mut self.seen.redis {
             Redis::There(register) => register,
             other => panic!("{other:?}"),

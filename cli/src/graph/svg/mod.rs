@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use self::canvas::{Canvas, Rect, escaped, height, width};
 use super::{
     drawing::Kind,
-    picture::{Lane, Picture},
+    picture::{Picture, Swimlane},
 };
 
 const MARGIN: f64 = 20.0;
@@ -350,7 +350,7 @@ struct Row {
 }
 
 impl Row {
-    fn new(lane: &Lane) -> Self {
+    fn new(lane: &Swimlane) -> Self {
         let label = lane.label();
         Self {
             processing: format!("processor.{label}"),

@@ -19,11 +19,11 @@ const CHUNK: usize = 16 * 1024;
 
 /// Standard output or standard error of a program. All of it is read, so that the program never blocks.
 pub(super) struct Output {
-    shared: Arc<Shared>,
+    shared: Arc<PipeReader>,
     reading: AbortOnDropHandle<()>,
 }
 
-struct Shared {
+struct PipeReader {
     pipe: Receiver,
     /// The bytes read. The lock is held while the pipe is read, so that the bytes keep their order.
     lines: Mutex<Lines>,
@@ -42,7 +42,7 @@ pub(super) struct Line {
 impl Output {
     /// Reads the pipe as long as a process has it open for writing, and this value lives.
     pub(super) fn read(pipe: OwnedFd, sink: Sink) -> io::Result<Self> {
-        let shared = Arc::new(Shared { pipe: Receiver::from_owned_fd(pipe)?, lines: Mutex::default(), sink });
+        let shared = Arc::new(PipeReader { pipe: Receiver::from_owned_fd(pipe)?, lines: Mutex::default(), sink });
         let reading = Arc::clone(&shared);
         let reading = AbortOnDropHandle::new(tokio::spawn(async move { reading.read().await }));
         Ok(Self { shared, reading })
@@ -77,7 +77,7 @@ impl Output {
     }
 }
 
-impl Shared {
+impl PipeReader {
     async fn read(&self) {
         let mut buffer = vec![0; CHUNK];
         while self.pipe.readable().await.is_ok() {

@@ -17,7 +17,7 @@ use super::{
     answer::{EventView, view},
     connected::with_events,
     counts::QueueCounts,
-    place::{self, Place},
+    location::{self, EventLocation},
     scheduled::OfSchedule,
     table,
     which::Filters,
@@ -178,7 +178,7 @@ const NAMES: usize = 11;
 struct Found<'a> {
     event: &'a EventInfo,
     /// `None` if the file does not have its type.
-    place: Option<Place>,
+    place: Option<EventLocation>,
 }
 
 impl Found<'_> {
@@ -216,8 +216,8 @@ async fn placed<'a>(
         }
         let seen =
             if known.is_empty() { QueueCounts::default() } else { QueueCounts::of(common, topology, known).await? };
-        places = known.iter().map(|event| place::place(event, topology, &seen, now)).collect();
-        if !places.iter().flatten().any(|place: &Place| place.is_removed) {
+        places = known.iter().map(|event| location::locate(event, topology, &seen, now)).collect();
+        if !places.iter().flatten().any(|place: &EventLocation| place.is_removed) {
             break;
         }
     }
@@ -268,7 +268,7 @@ fn hint(args: &Args) -> String {
 pub(super) fn block(
     event: &EventInfo,
     topology: &Topology,
-    place: Option<&Place>,
+    place: Option<&EventLocation>,
     now: Timestamp,
     columns: usize,
 ) -> String {

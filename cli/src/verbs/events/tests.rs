@@ -17,7 +17,7 @@ use super::{
     bulk::{Act, DryRun},
     cancel,
     counts::QueueCounts,
-    list, moving, place, show,
+    list, location, moving, show,
 };
 use crate::golden::screens;
 
@@ -133,7 +133,7 @@ fn an_event_is_as_it_was_drawn() {
     ]);
     screens("events/show", |columns| {
         let blocks = some().into_iter().take(4).map(|event| {
-            let place = place::place(&event, &topology, &seen, now());
+            let place = location::locate(&event, &topology, &seen, now());
             show::block(&event, &topology, place.as_ref(), now(), columns)
         });
         blocks.collect::<Vec<_>>().join("\n")
@@ -218,7 +218,7 @@ fn a_place_says_what_the_queues_tell_and_no_more() {
     ];
     screens("events/places", |columns| {
         let blocks = cases.iter().map(|(case, event, topology, seen)| {
-            let mut place = place::place(event, topology, seen, now());
+            let mut place = location::locate(event, topology, seen, now());
             if let Some(place) = place.as_mut().filter(|place| place.is_removed) {
                 place.remedy(event, event.state == State::DeadLetter, now());
             }

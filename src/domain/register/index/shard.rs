@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Bound};
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::{Cursor, Entry, Find, Found, Place, Shown, TypeCounts};
+use super::{Cursor, Entry, Find, Found, IndexPosition, Shown, TypeCounts};
 use crate::domain::{
     reason::cut_reason,
     register::{
@@ -111,7 +111,7 @@ impl Index {
     /// Returns a page of a type's events.
     #[must_use]
     pub fn find(&self, at: At, shard: &Shard, find: &Find) -> Found {
-        let mut places: Vec<(Place, &(String, String), &Entry)> = Vec::new();
+        let mut places: Vec<(IndexPosition, &(String, String), &Entry)> = Vec::new();
         for (key, entry) in &self.entries {
             let due = due_millis(entry.due);
             let asked = find.due_from.is_none_or(|from| due >= due_millis(from))
@@ -119,7 +119,7 @@ impl Index {
                 && find.uncontested_of.as_ref().is_none_or(|asked| entry.is_uncontested_of(asked));
             if asked && entry.subject.event_type == find.event_type && lives(at, shard, key, entry) {
                 let member = format!("{}\0{}", entry.subject.home(&entry.slot).place(), key.1);
-                places.push((Place { due, member }, key, entry));
+                places.push((IndexPosition { due, member }, key, entry));
             }
         }
         places.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
@@ -134,7 +134,7 @@ impl Index {
             .take(find.limit)
             .collect();
         let next = (page.len() == find.limit).then(|| Cursor(vec![page.last().map(|(place, ..)| place.clone())]));
-        let shown = |(_, key, entry): (Place, &(String, String), &Entry)| Shown {
+        let shown = |(_, key, entry): (IndexPosition, &(String, String), &Entry)| Shown {
             slot: entry.slot.clone(),
             state: shard.slot(at, key),
             leased: None,

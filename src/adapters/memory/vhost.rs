@@ -22,15 +22,17 @@ use crate::{
     ports::{BrokerError, Clock, Delivery, Order, Receipt, Written},
 };
 
-pub(super) struct Shared {
+/// A virtual host in memory, shared by its broker, consumers and receipts.
+pub(super) struct Vhost {
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<VhostState>,
     /// Wakes the consumers when a message may be ready, or when a consumer may have room for another delivery.
     pub(super) changed: Notify,
     pub(super) script: Option<Arc<Script>>,
 }
 
-pub(super) struct State {
+/// The messages of a virtual host, ready or delivered.
+pub(super) struct VhostState {
     pub(super) queues: Queues<Content>,
     /// The deliveries that wait for their acknowledgement, by delivery tag.
     pub(super) unacknowledged: BTreeMap<u64, Unacknowledged>,
@@ -56,18 +58,13 @@ pub(super) struct Content {
     pub(super) body: Bytes,
 }
 
-impl Shared {
+impl Vhost {
     pub(super) fn new(desired: &Desired, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            state: Mutex::new(State::new(desired)),
-            changed: Notify::new(),
-            script: None,
-        }
+        Self { clock, state: Mutex::new(VhostState::new(desired)), changed: Notify::new(), script: None }
     }
 
     /// Locks the state and advances it to the clock's time.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, VhostState> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.queues.advance_to(u64::try_from(self.clock.now().as_millisecond()).unwrap_or(0));
         state
@@ -104,7 +101,12 @@ impl Shared {
     }
 
     /// Takes the message at the head of a queue and notes it as unacknowledged.
-    pub(super) fn deliver(self: &Arc<Self>, state: &mut State, consumer: Option<u64>, queue: &str) -> Option<Delivery> {
+    pub(super) fn deliver(
+        self: &Arc<Self>,
+        state: &mut VhostState,
+        consumer: Option<u64>,
+        queue: &str,
+    ) -> Option<Delivery> {
         let message = state.queues.take(queue)?;
         let (incoming, redelivered) = (state.incoming(queue, &message), message.returns > 0);
         let tag = state.number();
@@ -118,7 +120,7 @@ impl Shared {
     }
 
     /// Settles a delivery, unless it is settled already.
-    fn settle(&self, tag: u64, settle: impl FnOnce(&mut State, Unacknowledged)) {
+    fn settle(&self, tag: u64, settle: impl FnOnce(&mut VhostState, Unacknowledged)) {
         let mut state = self.state();
         if let Some(delivery) = state.unacknowledged.remove(&tag) {
             settle(&mut state, delivery);
@@ -129,11 +131,11 @@ impl Shared {
 
     /// Gives a delivery back to its queue, unless it is settled already.
     pub(super) fn give_back(&self, tag: u64) {
-        self.settle(tag, State::give_back);
+        self.settle(tag, VhostState::give_back);
     }
 }
 
-impl State {
+impl VhostState {
     pub(super) fn new(desired: &Desired) -> Self {
         Self {
             queues: Queues::new(desired),
@@ -208,7 +210,7 @@ pub(super) fn timestamp(millis: u64) -> Option<Timestamp> {
 
 /// The delivery tag. A delivery goes back to its queue when its tag is dropped, as if the connection was lost.
 struct Tag {
-    shared: Arc<Shared>,
+    shared: Arc<Vhost>,
     number: u64,
 }
 

@@ -21,7 +21,7 @@ use super::{
     address::{Access, Host, show},
     failure::{Elsewhere, Failure, is_away},
     script::invoke,
-    server::{Place, Server},
+    server::{Discovery, Server},
     slots::{Slots, redirected},
     turns::first_answer,
 };
@@ -38,13 +38,13 @@ pub(super) struct Cluster {
     seeds: Vec<Host>,
     access: Access,
     tls: Tls,
-    known: Mutex<Known>,
+    view: Mutex<ClusterView>,
     /// Held by the caller that asks for the masters of the slots, so that other callers wait for the same answer.
     learning: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Known {
+struct ClusterView {
     servers: BTreeMap<Host, Arc<Server>>,
     slots: Slots,
     /// Counts the answers about slots, so that a caller that doubts an old one does not doubt a newer one.
@@ -55,7 +55,7 @@ struct Known {
     turn: usize,
 }
 
-impl Known {
+impl ClusterView {
     fn master(&self, slot: u16) -> Result<(Host, u64), Failure> {
         let none = || Failure::FailingOver(format!("no node of the cluster serves the hash slot {slot}"));
         Ok((self.slots.master(slot).cloned().ok_or_else(none)?, self.number))
@@ -64,8 +64,8 @@ impl Known {
 
 impl Cluster {
     pub(super) fn new(seeds: Vec<Host>, access: Access, tls: Tls) -> RedisResult<Self> {
-        let known = Mutex::new(Known { is_doubted: true, ..Known::default() });
-        let cluster = Self { seeds, access, tls, known, learning: tokio::sync::Mutex::default() };
+        let view = Mutex::new(ClusterView { is_doubted: true, ..ClusterView::default() });
+        let cluster = Self { seeds, access, tls, view, learning: tokio::sync::Mutex::default() };
         for seed in &cluster.seeds {
             cluster.server(seed)?;
         }
@@ -127,19 +127,19 @@ impl Cluster {
     /// Returns the master of a slot, and the number of the answer that names it.
     pub(super) async fn master(&self, slot: u16, deadline: Instant) -> Result<(Host, u64), Failure> {
         let before = {
-            let known = self.known();
-            match known.master(slot) {
-                Ok(master) if !known.is_doubted => return Ok(master),
+            let view = self.view();
+            match view.master(slot) {
+                Ok(master) if !view.is_doubted => return Ok(master),
                 // A master that the answer does not name may exist by now.
-                _ => known.number,
+                _ => view.number,
             }
         };
         let late = |_| Failure::Late { connected: false };
         let _learning = tokio::time::timeout_at(deadline, self.learning.lock()).await.map_err(late)?;
-        if self.known().number == before {
+        if self.view().number == before {
             self.learn(deadline).await?;
         }
-        self.known().master(slot)
+        self.view().master(slot)
     }
 
     /// Asks the nodes for the masters of all slots.
@@ -159,43 +159,43 @@ impl Cluster {
         for node in &slots.nodes {
             self.server(node)?;
         }
-        let mut known = self.known();
+        let mut view = self.view();
         let listed = |host: &Host| slots.nodes.contains(host) || self.seeds.contains(host);
-        known.servers.retain(|host, _| listed(host));
-        known.slots = slots;
-        known.number += 1;
-        known.is_doubted = false;
+        view.servers.retain(|host, _| listed(host));
+        view.slots = slots;
+        view.number += 1;
+        view.is_doubted = false;
         Ok(())
     }
 
     /// Returns all nodes, starting with another one each time.
     fn turn(&self) -> Vec<(Host, Arc<Server>)> {
-        let mut known = self.known();
+        let mut view = self.view();
         let mut servers: Vec<_> =
-            known.servers.iter().map(|(host, server)| (host.clone(), Arc::clone(server))).collect();
-        known.turn += 1;
-        let first = known.turn % servers.len().max(1);
+            view.servers.iter().map(|(host, server)| (host.clone(), Arc::clone(server))).collect();
+        view.turn += 1;
+        let first = view.turn % servers.len().max(1);
         servers.rotate_left(first);
         servers
     }
 
     fn server(&self, host: &Host) -> RedisResult<Arc<Server>> {
-        if let Some(server) = self.known().servers.get(host) {
+        if let Some(server) = self.view().servers.get(host) {
             return Ok(Arc::clone(server));
         }
-        let server = Server::new(Place::At(self.access.to(host)?, self.tls.clone()), &show(host));
-        Ok(Arc::clone(self.known().servers.entry(host.clone()).or_insert(server)))
+        let server = Server::new(Discovery::At(self.access.to(host)?, self.tls.clone()), &show(host));
+        Ok(Arc::clone(self.view().servers.entry(host.clone()).or_insert(server)))
     }
 
     fn doubt(&self, number: u64) {
-        let mut known = self.known();
-        if known.number == number {
-            known.is_doubted = true;
+        let mut view = self.view();
+        if view.number == number {
+            view.is_doubted = true;
         }
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn view(&self) -> std::sync::MutexGuard<'_, ClusterView> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

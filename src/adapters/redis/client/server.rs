@@ -24,7 +24,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const WORD: Duration = Duration::from_secs(5);
 
 /// How a server is found.
-pub(super) enum Place {
+pub(super) enum Discovery {
     /// At a fixed address.
     At(ConnectionInfo, Tls),
     /// As the master that the sentinels name.
@@ -33,7 +33,7 @@ pub(super) enum Place {
 
 /// One server and the connection to it, shared by all callers.
 pub(super) struct Server {
-    place: Place,
+    discovery: Discovery,
     eviction: Eviction,
     /// Held by the caller that connects, so that other callers wait for the same connection.
     connecting: Arc<tokio::sync::Mutex<()>>,
@@ -52,9 +52,9 @@ struct Current {
 }
 
 impl Server {
-    pub(super) fn new(place: Place, shown: &str) -> Arc<Self> {
+    pub(super) fn new(discovery: Discovery, shown: &str) -> Arc<Self> {
         let eviction = Eviction::new(shown);
-        Arc::new(Self { place, eviction, connecting: Arc::default(), current: Mutex::default() })
+        Arc::new(Self { discovery, eviction, connecting: Arc::default(), current: Mutex::default() })
     }
 
     /// Asks a question, and connects first if there is no connection. Asks again on a new connection if the old one
@@ -115,10 +115,10 @@ impl Server {
     }
 
     async fn connect(&self) -> Result<(MultiplexedConnection, u64, bool), Failure> {
-        let (connection, named) = match &self.place {
+        let (connection, named) = match &self.discovery {
             // Made anew, because the files of TLS may have changed.
-            Place::At(info, tls) => (Peer::new(info.clone(), tls)?.connect().await?, None),
-            Place::Watched(sentinels) => {
+            Discovery::At(info, tls) => (Peer::new(info.clone(), tls)?.connect().await?, None),
+            Discovery::Watched(sentinels) => {
                 let (connection, master) = sentinels.master().await?;
                 (connection, Some(master))
             }
@@ -144,7 +144,7 @@ impl Server {
 
     /// Asks the sentinels again, and drops the connection if they have replaced the master.
     async fn look_again(self: Arc<Self>, number: u64, named: Option<Host>) {
-        let Place::Watched(sentinels) = &self.place else { return };
+        let Discovery::Watched(sentinels) = &self.discovery else { return };
         let now = tokio::time::timeout(CONNECT_LIMIT, sentinels.name()).await;
         if let Ok(Ok(now)) = now
             && named.is_some_and(|named| named != now)

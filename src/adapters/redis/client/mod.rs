@@ -28,7 +28,7 @@ use self::{
     failure::Failure,
     script::invoke,
     sentinel::Sentinels,
-    server::{Place, Server},
+    server::{Discovery, Server},
 };
 use crate::{
     adapters::{secret_url::UrlText, tls::Tls},
@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The connection to Redis, shared by all callers.
-pub(super) struct Link {
+pub(super) struct RedisClient {
     tls: Tls,
     current: Mutex<Arc<Current>>,
 }
@@ -67,13 +67,13 @@ enum Topology {
     Cluster(Box<Cluster>),
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for RedisClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("url", &self.url()).finish_non_exhaustive()
+        f.debug_struct("RedisClient").field("url", &self.url()).finish_non_exhaustive()
     }
 }
 
-impl Link {
+impl RedisClient {
     pub(super) fn new(text: UrlText, tls: &Tls) -> Result<Self, RegisterError> {
         let current = Current::new(text, tls)?;
         Ok(Self { tls: tls.clone(), current: Mutex::new(Arc::new(current)) })
@@ -108,10 +108,10 @@ impl Link {
     /// Starts to connect, so that the first call need not wait for the connection. Must be called within a tokio
     /// runtime.
     pub(super) fn connect_soon(self: &Arc<Self>) {
-        let link = Arc::clone(self);
+        let client = Arc::clone(self);
         // An error is dropped here: the first call meets it again.
         tokio::spawn(async move {
-            match &link.current().topology {
+            match &client.current().topology {
                 Topology::Server(server) => drop(server.connection().await),
                 Topology::Cluster(cluster) => drop(cluster.master(0, Instant::now() + CONNECT_SOON).await),
             }
@@ -210,15 +210,15 @@ impl Current {
 fn topology(address: Address, tls: &Tls, shown: &str) -> RedisResult<Topology> {
     let server = |place| Topology::Server(Server::new(place, shown));
     Ok(match address {
-        Address::Server(info) => server(Place::At(*info, tls.clone())),
+        Address::Server(info) => server(Discovery::At(*info, tls.clone())),
         Address::Sentinel { sentinels, own, master, access } => {
-            server(Place::Watched(Sentinels::new(&sentinels, &own, master, access, tls.clone())?))
+            server(Discovery::Watched(Sentinels::new(&sentinels, &own, master, access, tls.clone())?))
         }
         Address::Cluster { nodes, access } => Topology::Cluster(Box::new(Cluster::new(nodes, access, tls.clone())?)),
     })
 }
 
-/// How long [`Link::connect_soon`] may look for a master in a cluster.
+/// How long [`RedisClient::connect_soon`] may look for a master in a cluster.
 const CONNECT_SOON: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -228,9 +228,9 @@ mod tests {
     #[test]
     fn no_text_about_a_link_has_its_password() {
         let url = "redis-sentinel://app:secret@s1/0?sentinel_password=secret#m";
-        let link = Link::new(url.into(), &Tls::default()).expect("an address");
-        assert!(!format!("{link:?}").contains("secret"), "{link:?}");
-        let error = Link::new("redis-cluster://:secret@".into(), &Tls::default()).expect_err("no address");
+        let client = RedisClient::new(url.into(), &Tls::default()).expect("an address");
+        assert!(!format!("{client:?}").contains("secret"), "{client:?}");
+        let error = RedisClient::new("redis-cluster://:secret@".into(), &Tls::default()).expect_err("no address");
         assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
     }
 }

@@ -20,7 +20,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(10);
 
 /// The place of an event, as far as it is known.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct EventLocation {
     /// The place in words.
     pub(super) text: String,
     /// The queues in one of which it is.
@@ -32,10 +32,15 @@ pub(super) struct Place {
 }
 
 /// Returns the place of an event. `None` if the file does not have its type.
-pub(super) fn place(event: &EventInfo, topology: &Topology, seen: &QueueCounts, now: Timestamp) -> Option<Place> {
+pub(super) fn locate(
+    event: &EventInfo,
+    topology: &Topology,
+    seen: &QueueCounts,
+    now: Timestamp,
+) -> Option<EventLocation> {
     let spec = topology.types.get(&event.event_type)?;
     let asked = Lookup { event, topology, names: Names::new(topology.name.clone()), seen };
-    let place = |text: String, queues: Vec<String>| Place { text, queues, ..Place::default() };
+    let place = |text: String, queues: Vec<String>| EventLocation { text, queues, ..EventLocation::default() };
     Some(match Whereabouts::of(event, topology, now)? {
         Whereabouts::Ended => place("nowhere: what is still in a queue is dropped".to_owned(), Vec::new()),
         Whereabouts::Running { queue } if event.leased == Some(true) => {
@@ -76,7 +81,7 @@ struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    fn due(&self, queue: String, now: Timestamp) -> Place {
+    fn due(&self, queue: String, now: Timestamp) -> EventLocation {
         let counted = self.counted(&queue);
         let is_new = self.event.due.is_some_and(|due| now.duration_since(due).unsigned_abs() < ON_ITS_WAY);
         let (text, may_have_it) = match (self.seen.ready(&queue), self.seen.held(&queue)) {
@@ -100,7 +105,7 @@ impl Lookup<'_> {
         or_elsewhere(text, may_have_it.then_some(queue), candidates, self.is_nowhere())
     }
 
-    fn delayed(&self, queues: Vec<String>, then: &str) -> Place {
+    fn delayed(&self, queues: Vec<String>, then: &str) -> EventLocation {
         let timers: Vec<&String> = match queues.as_slice() {
             [timer] if !timer.ends_with('*') => vec![timer],
             _ => self.seen.timers.iter().collect(),
@@ -119,7 +124,7 @@ impl Lookup<'_> {
         or_elsewhere(text, queues, candidates, false)
     }
 
-    fn dead_letter(&self, queue: String) -> Place {
+    fn dead_letter(&self, queue: String) -> EventLocation {
         let counted = self.counted(&queue);
         let (text, may_have_it) = match (self.seen.ready(&queue), self.seen.held(&queue)) {
             (Some(0), Some(0)) => (format!("it was given up, but is not in {counted}"), false),
@@ -182,7 +187,7 @@ impl Lookup<'_> {
     }
 }
 
-impl Place {
+impl EventLocation {
     /// Adds how an event that was removed comes back: published again if its payload is kept and no run of it has begun. An event
     /// without an id gets no command, because its reference may have other events.
     pub(super) fn remedy(&mut self, event: &EventInfo, is_kept: bool, now: Timestamp) {
@@ -209,8 +214,8 @@ fn or_elsewhere(
     queues: impl IntoIterator<Item = String>,
     candidates: Vec<Candidate>,
     is_nowhere: bool,
-) -> Place {
-    let mut place = Place { text, queues: queues.into_iter().collect(), ..Place::default() };
+) -> EventLocation {
+    let mut place = EventLocation { text, queues: queues.into_iter().collect(), ..EventLocation::default() };
     if !candidates.is_empty() {
         let texts: Vec<&str> = candidates.iter().map(|candidate| candidate.text.as_str()).collect();
         let _ = write!(place.text, ". It may be in {} instead", texts.join(" or "));

@@ -48,7 +48,7 @@ use crate::{
 pub struct Events {
     /// For `hatchery-admin`.
     #[doc(hidden)]
-    pub shared: Arc<Shared>,
+    pub shared: Arc<Backend>,
 }
 
 impl fmt::Debug for Events {
@@ -57,8 +57,8 @@ impl fmt::Debug for Events {
     }
 }
 
-/// The servers of a topology.
-pub struct Shared {
+/// A topology with its broker and its register.
+pub struct Backend {
     pub topology: Arc<Topology>,
     pub(super) routes: Routes,
     pub broker: Arc<dyn Broker>,
@@ -81,7 +81,7 @@ impl Events {
     ) -> Self {
         let routes = Routes::of(&topology);
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(Backend {
                 topology,
                 routes,
                 broker,
@@ -95,7 +95,7 @@ impl Events {
 }
 
 /// What `hatchery-admin` uses beside the fields.
-impl Shared {
+impl Backend {
     /// Publishes until the broker confirms. `message` builds the message anew for each try.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl Backend {
     /// Returns the settings of a type, which must use the register.
     pub(super) fn registered(&self, name: &str) -> Result<(&EventType, &TypeSpec), EventsError> {
         let types = &self.topology.types;

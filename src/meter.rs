@@ -165,7 +165,7 @@ pub static METRICS: [Metric; 29] = [
     gauge(HANDLER_UNAVAILABLE, &[TYPE], "1 while the service or the program of the type is away, else 0")
         .alert("1 for a minute"),
     counter(GIVEN_BACK, &[TYPE], "Deliveries returned to their queue, not started or not finished"),
-    counter(PUT_ASIDE, &[TYPE], "Events moved to the aside queue because they may have killed their worker").alert("any"),
+    counter(PUT_ASIDE, &[TYPE], "Events put into quarantine because they may have killed their worker").alert("any"),
     gauge(
         REGISTER_STATE,
         &[STATE, SIDE],

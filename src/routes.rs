@@ -56,7 +56,7 @@ impl Routes {
         message(self.names.dead_letter(), names::dead_letter_key(&copy.event_type), copy)
     }
 
-    /// Returns the message that sends a copy to the aside queue, where it runs alone.
+    /// Returns the message that sends a copy to the quarantine queue, where it runs alone.
     pub(crate) fn to_aside(&self, copy: &Event) -> Message {
         message(self.names.aside(), names::aside_key(&copy.event_type), copy)
     }

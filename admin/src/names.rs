@@ -52,10 +52,10 @@ pub fn consumed_type(queue: &str) -> Option<&str> {
     matches!(kind, "processor" | "aside").then_some(event_type)
 }
 
-/// Returns the processing queue beside this aside queue, of any owner. `None` for other queues.
+/// Returns the processing queue beside this quarantine queue, of any owner. `None` for other queues.
 #[must_use]
-pub fn processing_beside(aside: &str) -> Option<String> {
-    let (owner, rest) = aside.split_once('.')?;
+pub fn processing_beside(quarantine: &str) -> Option<String> {
+    let (owner, rest) = quarantine.split_once('.')?;
     Some(format!("{owner}.processor.{}", rest.strip_prefix("aside.")?))
 }
 

@@ -71,7 +71,7 @@ fn build(topology: &Topology) -> Desired {
     build.dead_letters(topology);
     build.processing(topology);
     build.sources(topology);
-    build.asides(topology);
+    build.quarantines(topology);
     build.tunables(topology);
     build.retries(topology);
     let scheduler = build.names.scheduler();
@@ -201,9 +201,9 @@ impl Builder {
         }
     }
 
-    /// Adds the aside queues, where events that may have killed their worker run alone. Only types without the register
+    /// Adds the quarantine queues, where events that may have killed their worker run alone. Only types without the register
     /// need them.
-    fn asides(&mut self, topology: &Topology) {
+    fn quarantines(&mut self, topology: &Topology) {
         if topology.putting_aside().next().is_none() {
             return;
         }

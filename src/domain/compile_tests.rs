@@ -79,10 +79,10 @@ fn a_queue_that_keeps_order_has_one_consumer_at_a_time_and_no_delivery_limit() {
         assert_eq!(arguments.contains_key(LIMIT), keeps_order, "{name}");
         assert_eq!(is_limited(&name), !keeps_order, "{name}");
     }
-    // A type that keeps order has no aside queue.
-    let asides: Vec<&str> =
+    // A type that keeps order has no quarantine queue.
+    let quarantines: Vec<&str> =
         desired.queues.iter().map(|queue| queue.name.as_str()).filter(|name| name.starts_with("t.aside.")).collect();
-    assert_eq!(asides, ["t.aside.c-b"]);
+    assert_eq!(quarantines, ["t.aside.c-b"]);
     assert!(is_limited("t.aside.c-b"));
     assert!(
         !desired
@@ -144,8 +144,8 @@ proptest! {
             let buried = follow(broker, "t.dead-letter", &names::dead_letter_key(event_type));
             prop_assert_eq!(buried, (format!("t.dead-letter.{event_type}"), 0));
             if spec.puts_aside() {
-                let aside = follow(broker, "t.aside", &names::aside_key(event_type));
-                prop_assert_eq!(aside, (format!("t.aside.{event_type}"), 0));
+                let quarantine = follow(broker, "t.aside", &names::aside_key(event_type));
+                prop_assert_eq!(quarantine, (format!("t.aside.{event_type}"), 0));
             }
         }
         for lost in ["nobody.now", "type-0.7m", "type-0", "type-0.250ms-27.0", "nobody.1s"] {

@@ -75,7 +75,7 @@ impl Names {
         format!("{}.aside", self.0)
     }
 
-    /// Returns the name of the aside queue of a type with `register: off`: it holds events that may have killed their
+    /// Returns the name of the quarantine queue of a type with `register: off`: it holds events that may have killed their
     /// worker.
     #[must_use]
     pub fn put_aside(&self, event_type: &Word) -> String {

@@ -213,7 +213,7 @@ pub struct Retry {
 }
 
 impl Topology {
-    /// Returns the types that have an aside queue.
+    /// Returns the types that have a quarantine queue.
     pub fn putting_aside(&self) -> impl Iterator<Item = (&EventType, &TypeSpec)> {
         self.types.iter().filter(|(_, spec)| spec.puts_aside())
     }
@@ -266,7 +266,7 @@ impl TypeSpec {
         self.on_failure == OnFailure::Block
     }
 
-    /// Tells whether events that may have killed their worker are published to an aside queue, to run there alone.
+    /// Tells whether events that may have killed their worker are published to a quarantine queue, to run there alone.
     /// Types with the register need none, because the claims tell which events ran. Types that keep order must not have
     /// one, because later events would overtake.
     #[must_use]

@@ -75,7 +75,7 @@ impl<'a> Pruning<'a> {
 
     /// Returns a queue that shows that events of the type of this queue are still on their way. A failed event goes to its retry queue, comes
     /// back, and may end in its dead-letter queue. So all queues of a leftover type stay bound until its processing
-    /// queue, its aside queue and its retry queues are empty and its workers are gone.
+    /// queue, its quarantine queue and its retry queues are empty and its workers are gone.
     pub(super) fn worked(&self, name: &str) -> Option<&'a LiveQueue> {
         let mut words = name.splitn(3, '.');
         let (owner, kind, rest) = (words.next()?, words.next()?, words.next()?);
@@ -85,12 +85,13 @@ impl<'a> Pruning<'a> {
             _ => return None,
         };
         let processing = format!("{owner}.processor.{event_type}");
-        let (aside, retries) = (format!("{owner}.aside.{event_type}"), format!("{owner}.retry.{event_type}."));
+        let (quarantine, retries) = (format!("{owner}.aside.{event_type}"), format!("{owner}.retry.{event_type}."));
         if !self.goes(Kind::Queue, &processing) {
             return None;
         }
-        let mut queues =
-            self.named(Kind::Queue).filter(|name| *name == processing || *name == aside || name.starts_with(&retries));
+        let mut queues = self
+            .named(Kind::Queue)
+            .filter(|name| *name == processing || *name == quarantine || name.starts_with(&retries));
         queues.find_map(|name| self.view.queue(name).filter(|live| !is_unused(live)))
     }
 

@@ -160,7 +160,7 @@ fn without_consumer(desired: &Desired, seen: &Observation) -> Vec<Queue> {
         names::consumed_source(queue).is_none() && desired.owners().any(|owner| names::is_consumed(owner, queue))
     };
     let has_none = |figures: &Figures| figures.counts.consumers == Some(0);
-    // Workers take the events of an aside queue one by one, without a consumer. They are those of the processing queue.
+    // Workers take the events of a quarantine queue one by one, without a consumer. They are those of the processing queue.
     let has_no_worker =
         |name: &str| names::processing_beside(name).is_none_or(|queue| seen.queue(&queue).is_none_or(has_none));
     let queues = seen.queues().iter();

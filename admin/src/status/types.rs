@@ -55,7 +55,7 @@ pub(super) struct Queues {
     pub(super) processing: String,
     pub(super) retry: Vec<String>,
     pub(super) dead_letters: String,
-    pub(super) aside: Option<String>,
+    pub(super) quarantine: Option<String>,
 }
 
 impl Queues {
@@ -64,13 +64,13 @@ impl Queues {
             processing: names.processing(event_type),
             retry: spec.retry_queues().into_iter().map(|ttl| names.retrying(event_type, ttl)).collect(),
             dead_letters: names.dead_letters(event_type),
-            aside: spec.puts_aside().then(|| names.put_aside(event_type)),
+            quarantine: spec.puts_aside().then(|| names.put_aside(event_type)),
         }
     }
 
     /// Returns the names of all of them.
     pub(super) fn into_names(self) -> impl Iterator<Item = String> {
-        [self.processing, self.dead_letters].into_iter().chain(self.retry).chain(self.aside)
+        [self.processing, self.dead_letters].into_iter().chain(self.retry).chain(self.quarantine)
     }
 }
 
@@ -101,7 +101,7 @@ fn line(name: &EventType, spec: &TypeSpec, queues: &Queues, seen: &Observation) 
     let growth = figures.and_then(|figures| figures.messages_details);
     TypeLine {
         name: name.to_string(),
-        due: seen.held([queues.processing.as_str()].into_iter().chain(queues.aside.as_deref())),
+        due: seen.held([queues.processing.as_str()].into_iter().chain(queues.quarantine.as_deref())),
         delayed: counts.map(|counts| counts.delayed.saturating_sub(retrying.unwrap_or_default())),
         next_due: counts.and_then(|counts| counts.next_due),
         retrying,

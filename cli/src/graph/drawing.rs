@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::picture::{ASIDE, Picture, SourceQueue, Swimlane};
+use super::picture::{Picture, QUARANTINE, SourceQueue, Swimlane};
 
 /// The group of all timers behind the scheduler.
 pub(super) const HATCHERIES: &str = "hatcheries";
@@ -100,7 +100,7 @@ impl From<&Picture> for Drawing {
             drawing.edge(&id, "scheduler", &format!("events of {}", schedule.event_type));
         }
         drawing.node("retry", Kind::Exchange, "retry", &[], None);
-        if picture.lanes.iter().any(|lane| lane.puts_aside) {
+        if picture.lanes.iter().any(|lane| lane.has_quarantine) {
             drawing.node("aside", Kind::Exchange, "aside", &[], None);
         }
         drawing.node("dead_letter", Kind::Exchange, "dead-letter", &[], None);
@@ -162,12 +162,12 @@ impl Drawing {
             self.edge("retry", &id("retry"), &format!("{label}.…"));
             self.edge(&id("retry"), "processor", "").back = true;
         }
-        if let Some(aside) = lane.aside() {
+        if let Some(name) = lane.quarantine() {
             self.nodes.push(Node {
                 id: id("aside"),
                 kind: Kind::Queue,
-                name: aside,
-                about: vec![ASIDE.to_owned()],
+                name,
+                about: vec![QUARANTINE.to_owned()],
                 group: Some(group),
             });
             self.edge(&id("workers"), "aside", "redelivered twice");

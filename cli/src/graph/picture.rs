@@ -13,8 +13,8 @@ use hatchery::internals::{
     words::{EventType, Word},
 };
 
-/// Describes the messages of an aside queue.
-pub(super) const ASIDE: &str = "events redelivered twice; each runs alone";
+/// Describes the messages of a quarantine queue.
+pub(super) const QUARANTINE: &str = "events redelivered twice; each runs alone";
 
 /// The most lanes that are drawn; a larger picture cannot be read. If there are more types, those with equal settings
 /// share a lane, and further lanes are left out.
@@ -102,7 +102,7 @@ pub(super) struct Swimlane {
     pub(super) on_failure: OnFailure,
     pub(super) retries: BTreeSet<Ttl>,
     pub(super) retry: Retry,
-    pub(super) puts_aside: bool,
+    pub(super) has_quarantine: bool,
 }
 
 impl Picture {
@@ -210,7 +210,7 @@ impl Swimlane {
             retries: spec.retry_queues(),
             on_failure: spec.on_failure,
             retry: spec.retry.clone(),
-            puts_aside: spec.puts_aside(),
+            has_quarantine: spec.puts_aside(),
         }
     }
 
@@ -257,9 +257,9 @@ impl Swimlane {
         format!("{} at a time, {} each", self.concurrency, short(self.timeout))
     }
 
-    /// Returns the name of its aside queue, if it has one.
-    pub(super) fn aside(&self) -> Option<String> {
-        self.puts_aside.then(|| format!("aside.{}", self.label()))
+    /// Returns the name of its quarantine queue, if it has one.
+    pub(super) fn quarantine(&self) -> Option<String> {
+        self.has_quarantine.then(|| format!("aside.{}", self.label()))
     }
 
     pub(super) fn attempts(&self) -> String {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::picture::{ASIDE, Picture, Schedule, SourceQueue, Swimlane, longest, shortened};
+use super::picture::{Picture, QUARANTINE, Schedule, SourceQueue, Swimlane, longest, shortened};
 
 /// The longest name that has its description beside it.
 const WIDEST_NAME: usize = 40;
@@ -96,7 +96,7 @@ fn tree(lane: &Swimlane, schedules: &[Schedule]) -> Tree {
         .map(|schedule| leaf(&format!("schedule {}", schedule.name), &schedule.about))
         .chain([leaf("workers", &workers)])
         .chain(retry)
-        .chain(lane.aside().map(|name| leaf(&name, ASIDE)))
+        .chain(lane.quarantine().map(|name| leaf(&name, QUARANTINE)))
         .chain([leaf(&format!("dead-letter.{label}"), &dead)])
         .collect();
     let about = [lane.members().unwrap_or_default(), lane.coalescing().join(", ")];

@@ -61,7 +61,7 @@ async fn a_run_that_outlives_its_consumer_is_no_crash(#[case] types: &str) {
     assert!(amqp.filled(&declared.queues()).await.is_empty());
 }
 
-/// No version lets `basic.get`, which takes an event from the aside queue, ask for the time that it needs.
+/// No version lets `basic.get`, which takes an event from the quarantine queue, ask for the time that it needs.
 #[tokio::test]
 #[ignore = "waits for the consumer timeout of a RabbitMQ of its own; scripts/test --all runs it"]
 async fn a_suspect_that_outlives_its_channel_runs_once() {

@@ -174,7 +174,7 @@ if [ "$payload" = culprit ] && [ ! -e mended ]; then kill -9 $PPID; fi
 /// once.
 #[tokio::test]
 #[ignore = "kills a worker between a copy and its acknowledgement; scripts/test --all runs it"]
-async fn a_crash_while_a_suspect_is_moved_to_the_aside_queue_loses_nothing() {
+async fn a_crash_while_a_suspect_is_moved_to_the_quarantine_loses_nothing() {
     let declared = Declared::new("types: { plain: { register: off } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);

@@ -1,6 +1,5 @@
 //! An event's way through a real broker and a real Redis.
 
-mod aside;
 mod busy;
 mod by_hand;
 mod classic;
@@ -15,5 +14,6 @@ mod listed;
 mod once;
 mod outcomes;
 mod published;
+mod quarantine;
 mod redis_away;
 mod stopping;

@@ -141,7 +141,7 @@ impl Declared {
         self.names().processing(&word(event_type))
     }
 
-    pub(crate) fn aside(&self, event_type: &str) -> String {
+    pub(crate) fn quarantine(&self, event_type: &str) -> String {
         self.names().put_aside(&word(event_type))
     }
 

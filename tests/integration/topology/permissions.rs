@@ -124,7 +124,7 @@ async fn the_documented_permissions_are_enough_to_apply_publish_and_work() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_permissions_are_enough_for_the_aside_queue(#[values("worker", "both")] role: &str) {
+async fn the_documented_permissions_are_enough_for_the_quarantine(#[values("worker", "both")] role: &str) {
     let bench = Bench::new(&topology());
     bench.apply();
     let publisher = bench.host.user("publisher", &rights("publisher"));

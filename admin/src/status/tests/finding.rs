@@ -161,7 +161,7 @@ fn queue<'w>(world: &'w mut World, name: &str) -> &'w mut LiveQueue {
     },
     &["3 events wait in billing.processor.log, billing.aside.log, and they have no consumer"]
 )]
-// A worker consumes the processing queue, and takes from the aside queue what it has put there.
+// A worker consumes the processing queue, and takes from the quarantine queue what it has put there.
 #[case(
     |world: &mut World| {
         world.fill("billing.aside.log", 1);

@@ -169,12 +169,13 @@ impl Sheet<'_> {
         }
     }
 
-    /// Draws a row for each type, and below them the zones for retries, aside queues and dead letters. Returns the
+    /// Draws a row for each type, and below them the zones for retries, quarantine queues and dead letters. Returns the
     /// right and bottom edges.
     fn types(&mut self, timers_bottom: f64) -> (f64, f64) {
         let rows: Vec<Row> = self.picture.lanes.iter().map(Row::new).collect();
-        let names =
-            rows.iter().flat_map(|row| [Some(&row.processing), Some(&row.retry), row.aside.as_ref(), Some(&row.dead)]);
+        let names = rows
+            .iter()
+            .flat_map(|row| [Some(&row.processing), Some(&row.retry), row.quarantine.as_ref(), Some(&row.dead)]);
         let names = names.flatten().map(String::as_str);
         let notes = rows.iter().flat_map(|row| row.about.iter().chain(&row.delays)).map(String::as_str);
         let wide = width(names, notes, (160.0, 252.0));
@@ -217,9 +218,9 @@ impl Sheet<'_> {
             self.canvas.arrow(&[(queue_x, *middle), (self.processor + EXCHANGE + 2.0, *middle)], "way");
         }
         let none = Vec::new();
-        let mut aside = rows.iter().filter_map(|row| Some((row.aside.as_ref()?, &none))).peekable();
-        let (aside, after) = if aside.peek().is_some() {
-            let (zone, after) = self.zone(after + GAP, x, "aside", "redelivered twice", aside);
+        let mut quarantine = rows.iter().filter_map(|row| Some((row.quarantine.as_ref()?, &none))).peekable();
+        let (quarantine, after) = if quarantine.peek().is_some() {
+            let (zone, after) = self.zone(after + GAP, x, "aside", "redelivered twice", quarantine);
             (Some(zone), after)
         } else {
             (None, after)
@@ -228,7 +229,7 @@ impl Sheet<'_> {
         let (dead, after) = self.zone(after + GAP, x, "dead-letter", "given up", dead);
         if let Some((first, others)) = joints.split_first() {
             self.canvas.line(&[(trunk, *first), (trunk, dead.entry)], "way");
-            for middle in others.iter().chain([&retry.entry]).chain(aside.as_ref().map(|zone| &zone.entry)) {
+            for middle in others.iter().chain([&retry.entry]).chain(quarantine.as_ref().map(|zone| &zone.entry)) {
                 self.canvas.joint(trunk, *middle);
             }
         }
@@ -345,7 +346,7 @@ struct Row {
     workers: Vec<String>,
     retry: String,
     delays: Vec<String>,
-    aside: Option<String>,
+    quarantine: Option<String>,
     dead: String,
 }
 
@@ -362,7 +363,7 @@ impl Row {
             } else {
                 vec![format!("{}; {}", lane.delays(), lane.attempts())]
             },
-            aside: lane.aside(),
+            quarantine: lane.quarantine(),
             dead: format!("dead-letter.{label}"),
         }
     }

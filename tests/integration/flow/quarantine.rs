@@ -1,5 +1,5 @@
 //! Types with `register: off`: they need no Redis, and an event that may have killed its worker runs alone, from the
-//! aside queue.
+//! quarantine queue.
 
 use std::{
     io::ErrorKind,
@@ -22,7 +22,7 @@ use crate::support::{
 
 const PLAIN: &str = "types: { plain: { register: off, retry: { delays: [50ms], max-attempts: 2 } } }";
 
-async fn set_aside(declared: &Declared, payload: &str) {
+async fn put_into_quarantine(declared: &Declared, payload: &str) {
     let amqp = declared.amqp().await;
     amqp.publish("t.aside", "plain.aside", BasicProperties::default(), payload.as_bytes()).await;
 }
@@ -78,27 +78,28 @@ async fn an_absent_redis_stops_only_the_types_with_the_register() {
         publish(&hatchery, NewEvent::new("exact", n.to_string())).await;
     }
     worker.runs.reach(40).await;
-    set_aside(&declared, "aside").await;
+    put_into_quarantine(&declared, "aside").await;
     worker.runs.reach(41).await;
     assert_eq!(worker.stop().await.done, 41);
     assert_eq!(amqp.filled(&declared.queues()).await, [(declared.processing("mail"), 1)].into());
 }
 
 #[tokio::test]
-async fn an_event_that_came_back_twice_is_moved_to_the_aside_queue_with_a_reason_and_runs() {
+async fn an_event_that_came_back_twice_is_moved_to_the_quarantine_with_a_reason_and_runs() {
     let declared = Declared::new(PLAIN).await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
     publish(&hatchery, NewEvent::new("plain", "{}").reason("imported")).await;
     amqp.requeue_first(&declared.processing("plain"), 2).await;
-    // While a handler runs, the worker does not consume the aside queue.
+    // While a handler runs, the worker does not consume the quarantine queue.
     let (worker, gate) = Working::gated(hatchery.worker(), "plain");
     publish(&hatchery, NewEvent::new("plain", "first")).await;
     worker.runs.reach(1).await;
-    let aside = declared.aside("plain");
-    eventually("the event is in the aside queue", async || (amqp.ready(&aside).await == 1).then_some(())).await;
+    let quarantine = declared.quarantine("plain");
+    eventually("the event is in the quarantine queue", async || (amqp.ready(&quarantine).await == 1).then_some(()))
+        .await;
     assert_eq!(worker.runs.payloads(), ["first"]);
-    let copy = amqp.take(&aside).await;
+    let copy = amqp.take(&quarantine).await;
     let reason = shown(&copy, "reason").unwrap();
     assert!(reason.starts_with("crash: its delivery came back 2 times"), "{reason}");
     amqp.publish("t.aside", "plain.aside", copy.properties.clone(), &copy.data).await;
@@ -109,10 +110,10 @@ async fn an_event_that_came_back_twice_is_moved_to_the_aside_queue_with_a_reason
     assert_eq!((summary.done, summary.put_aside, summary.given_back), (2, 1, 0));
 }
 
-/// The worker has three types; only one of them has events in its aside queue.
+/// The worker has three types; only one of them has events in its quarantine queue.
 #[tokio::test]
 #[ignore = "handles 30 suspects of each type, one at a time; scripts/test --all runs it"]
-async fn nothing_runs_beside_an_event_from_the_aside_queue() {
+async fn nothing_runs_beside_an_event_from_the_quarantine() {
     const EACH: usize = 30;
     let declared = Declared::new("types: { plain: { register: off }, other: { register: off }, mail: {} }").await;
     let hatchery = declared.connect().await;
@@ -132,7 +133,7 @@ async fn nothing_runs_beside_an_event_from_the_aside_queue() {
     for n in 0..EACH {
         publish(&hatchery, NewEvent::new("mail", format!("mail-{n}"))).await;
         publish(&hatchery, NewEvent::new("other", format!("other-{n}"))).await;
-        set_aside(&declared, &format!("aside-{n}")).await;
+        put_into_quarantine(&declared, &format!("aside-{n}")).await;
     }
     let worker = ["plain", "other", "mail"]
         .into_iter()
@@ -148,10 +149,10 @@ async fn nothing_runs_beside_an_event_from_the_aside_queue() {
 }
 
 #[tokio::test]
-async fn an_event_from_the_aside_queue_runs_again_after_its_worker_was_killed() {
+async fn an_event_from_the_quarantine_runs_again_after_its_worker_was_killed() {
     let declared = Declared::new(PLAIN).await;
     let place = Place::new(&declared);
-    set_aside(&declared, "innocent").await;
+    put_into_quarantine(&declared, "innocent").await;
     let script =
         place.write("handler.sh", "echo begin >> runs; while [ ! -e go ]; do sleep 0.05; done; echo end >> runs");
     for n in 1..=2 {
@@ -174,15 +175,17 @@ async fn an_event_that_stops_give_back_is_not_counted_as_a_crash() {
     let declared = Declared::new(PLAIN).await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
-    let aside = declared.aside("plain");
-    set_aside(&declared, "innocent").await;
+    let quarantine = declared.quarantine("plain");
+    put_into_quarantine(&declared, "innocent").await;
     for _ in 0..6 {
         let worker = hatchery.worker().drain_timeout(Duration::ZERO);
         let (worker, _gate) = Working::gated(worker, "plain");
         worker.runs.reach(1).await;
         assert_eq!(worker.stop().await.given_back, 1);
-        eventually("the event is back in the aside queue", async || (amqp.ready(&aside).await == 1).then_some(()))
-            .await;
+        eventually("the event is back in the quarantine queue", async || {
+            (amqp.ready(&quarantine).await == 1).then_some(())
+        })
+        .await;
     }
     let worker = Working::with(hatchery.worker().stop_when_empty(true), "plain", |_| Outcome::Done);
     assert_eq!(worker.ended().await.unwrap().done, 1);

@@ -15,8 +15,8 @@ use hatchery::{
 use crate::{
     broker::declare::Declarer,
     error::AdminError,
+    live::Observed,
     management::{Management as _, ManagementApi, ManagementUrl},
-    observed::Observed,
     watch::Watch,
 };
 

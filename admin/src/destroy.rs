@@ -12,11 +12,11 @@ use crate::{
         declare::{DeclareCause, Declarer},
         destroy::first_in_use,
     },
-    change::Doomed,
     error::AdminError,
     management::{Management as _, ManagementError},
     plan::{Address, Destruction, Step, destruction},
     register::Looked,
+    results::Doomed,
     watch::Watch,
 };
 

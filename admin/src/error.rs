@@ -4,9 +4,9 @@ use hatchery::{BrokerError, ConnectError, internals::safety::Unsafe};
 
 use crate::{
     broker::declare::DeclareError,
-    change::{Doomed, Planned},
     management::{ManagementError, ManagementUrlError},
     plan::Plan,
+    results::{Doomed, Planned},
 };
 
 /// Why a topology was not planned, applied or destroyed, or only in part.

@@ -11,7 +11,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use crate::observed::Counts;
+use crate::live::Counts;
 
 /// The figures of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

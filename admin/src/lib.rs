@@ -18,7 +18,6 @@ mod admin;
 mod apply;
 #[doc(hidden)]
 pub mod broker;
-mod change;
 #[doc(hidden)]
 pub mod dead_letters;
 mod destroy;
@@ -28,16 +27,17 @@ mod error;
 mod events;
 #[doc(hidden)]
 pub mod figures;
-mod left_types;
+mod leftover_types;
+#[doc(hidden)]
+pub mod live;
 #[doc(hidden)]
 pub mod management;
 #[doc(hidden)]
 pub mod names;
 #[doc(hidden)]
-pub mod observed;
-#[doc(hidden)]
 pub mod plan;
 mod register;
+mod results;
 #[doc(hidden)]
 pub mod schedules;
 #[doc(hidden)]
@@ -50,9 +50,9 @@ mod watch;
 pub use admin::one_broker;
 pub use {
     admin::Admin,
-    change::{Applied, Asked, Doomed, LeftBehind, LeftTypes, Options, Planned, ScheduleChange, ScheduleChanges},
     error::AdminError,
     register::Looked,
+    results::{Applied, Asked, Doomed, LeftoverType, LeftoverTypes, Options, Planned, ScheduleChange, ScheduleChanges},
     status::{Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict},
     watch::Watch,
 };

@@ -13,7 +13,7 @@ use hatchery::{
     },
 };
 
-use crate::{admin::Admin, error::AdminError, observed::Observed, watch::Watch};
+use crate::{admin::Admin, error::AdminError, live::Observed, watch::Watch};
 
 /// How long Redis may take to answer. It is longer than for publishers, because a person waits.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -7,11 +7,11 @@ use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcom
 
 use crate::{
     args::Common,
+    argument_errors,
     exit::Exit,
     help::fitted,
     log,
     output::Output,
-    refused,
     verbs::{
         apply, completions, dead_letter, destroy, events, export, graph, init, man, plan, publish, schedule, schema,
         source, status, validate, work,
@@ -87,12 +87,12 @@ pub(crate) fn secure() {
 
 /// Parses the arguments and the environment. Exits with 2 if they are wrong, and with 0 after `--help`.
 pub(crate) fn parse() -> Cli {
-    let command = fitted(refused::without_empty_variables(Cli::command()));
+    let command = fitted(argument_errors::without_empty_variables(Cli::command()));
     let arguments = work::ours_first(std::env::args_os().collect(), &command);
     let matches = command.clone().color(colors(&arguments)).try_get_matches_from(&arguments);
-    let matches = matches.and_then(|matches| refused::without_misplaced(command.clone(), matches));
+    let matches = matches.and_then(|matches| argument_errors::without_misplaced(command.clone(), matches));
     let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.unwrap_or_else(|error| refused::exit(&error, &command, &arguments))
+    parsed.unwrap_or_else(|error| argument_errors::exit(&error, &command, &arguments))
 }
 
 /// Returns whether clap's own texts, the help and the errors about arguments, may have colours. clap needs this before

@@ -1,8 +1,7 @@
 //! `topology`, the command line of hatchery. Some modules are public for the integration tests only.
 
 mod args;
-mod asked;
-mod change;
+mod argument_errors;
 mod commands;
 mod connect;
 mod definitions;
@@ -18,20 +17,21 @@ pub mod handler;
 mod help;
 #[cfg(feature = "fail-points")]
 mod kill;
-mod left_types;
+mod leftover_types;
 mod listen;
 mod load;
 mod log;
+mod notation;
 mod output;
 mod plan_document;
 mod plan_file;
-mod refused;
+mod plan_flags;
+mod progress;
 mod render;
 mod schedules;
 mod stop;
 mod text;
 mod verbs;
-mod written;
 
 #[doc(hidden)]
 pub use verbs::schema;

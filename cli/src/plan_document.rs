@@ -7,9 +7,9 @@ use hatchery::{
     internals::compile::{Argument, Binding, Exchange, Policy, Queue},
 };
 use hatchery_admin::{
-    Asked, LeftTypes,
-    observed::Observed,
-    plan::{Action, Address, Change, Counts, Difference, Held, Kind, Need, Object, Plan},
+    Asked, LeftoverTypes,
+    live::Observed,
+    plan::{Action, Address, Change, Counts, Difference, Kind, MessageCount, Need, Object, Plan},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
-    left_types::{self, LeftType},
+    leftover_types::{self, LeftType},
     schedules::Armed,
 };
 
@@ -83,7 +83,7 @@ pub(crate) struct ChangeView {
     needs: Option<Need>,
     /// The number of messages in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
-    held: Option<Held>,
+    held: Option<MessageCount>,
     /// The object that is declared, or the leftover binding.
     #[serde(skip_serializing_if = "Option::is_none")]
     object: Option<ObjectView>,
@@ -126,7 +126,7 @@ pub(crate) fn document(
     plan: &Plan,
     observed: &Observed,
     source: &Source,
-    left: &LeftTypes,
+    left: &LeftoverTypes,
     schedules: Option<&[Armed]>,
     asked: Asked,
 ) -> Document {
@@ -178,7 +178,7 @@ pub(crate) fn head(
     plan: &Plan,
     observed: &Observed,
     file: &str,
-    left: &LeftTypes,
+    left: &LeftoverTypes,
     schedules: Option<&[Armed]>,
     asked: Asked,
 ) -> Head {
@@ -192,7 +192,7 @@ pub(crate) fn head(
         blocked: plan.is_blocked(asked.migrate) || left.is_blocked(asked.prune),
         counts: plan.counts(),
         digest: digest(plan),
-        left_types: left_types::view(left),
+        left_types: leftover_types::view(left),
         schedules: schedules.map(<[Armed]>::to_vec),
     }
 }

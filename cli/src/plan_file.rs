@@ -6,7 +6,7 @@ use hatchery::{
     FileError, Topology,
     internals::{bounded_file, words::unless_url},
 };
-use hatchery_admin::{Asked, LeftTypes, observed::Observed, plan::Plan};
+use hatchery_admin::{Asked, LeftoverTypes, live::Observed, plan::Plan};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ impl PlanFile {
         observed: &Observed,
         source: &Source,
         text: &str,
-        left: &LeftTypes,
+        left: &LeftoverTypes,
         schedules: Option<&[Armed]>,
         asked: Asked,
     ) -> serde_json::Result<Self> {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{
     backend::{Backend, Events},
     error::EventsError,
-    which::{Asked, EventSelector},
+    selector::{EventQuery, EventSelector},
 };
 use crate::domain::register::{
     Cancel, Cancelled, DedupSlot, Subject, event_info::EventInfo, event_state::State, filter::Filter,
@@ -83,7 +83,7 @@ impl Events {
     }
 
     /// The selected slot is unknown. Fails if the event waits under another name, because cancelling this one would be useless.
-    async fn refuse_another_name(&self, asked: &Asked<'_>, id: &str) -> Result<(), EventsError> {
+    async fn refuse_another_name(&self, asked: &EventQuery<'_>, id: &str) -> Result<(), EventsError> {
         let event_type = asked.subject.event_type.as_str();
         // A UUID has one form on the wire, but people write it in others.
         let usual = id.parse::<Uuid>().ok().map(|uuid| uuid.to_string()).filter(|usual| usual != id);

@@ -9,17 +9,17 @@ mod bulk;
 mod cancel;
 mod error;
 mod homes;
-mod moved;
+mod move_outcome;
 mod moving;
+mod republish;
 mod search;
-mod sending;
+mod selector;
 #[cfg(test)]
 mod tests;
-mod which;
 
 pub use self::{
     backend::Events,
     error::EventsError,
-    moved::{MoveOutcome, PayloadNotKept},
-    which::EventSelector,
+    move_outcome::{MoveOutcome, PayloadNotKept},
+    selector::EventSelector,
 };

@@ -27,9 +27,9 @@ use jiff::Timestamp;
 use super::{
     backend::{Backend, Events},
     error::EventsError,
-    moved::{MoveOutcome, PayloadNotKept, To},
-    sending::{Sending, copy_of},
-    which::EventSelector,
+    move_outcome::{MoveOutcome, PayloadNotKept, To},
+    republish::{Sending, copy_of},
+    selector::EventSelector,
 };
 use crate::domain::{
     event::Event,

@@ -9,7 +9,7 @@ use super::{
     bulk::BATCH,
     error::EventsError,
     homes::{PAGE, homes, is_scattered, uncontested_of},
-    which::EventSelector,
+    selector::EventSelector,
 };
 use crate::{
     domain::{

@@ -23,7 +23,7 @@ use super::{
     new_event::NewEvent,
     published::{PUBLISH_LIMIT, PublishError, Published, SHORT},
     send::{Given, confirm, give},
-    versions::{Answer, Asked, VERSION_WAIT, Versions},
+    versions::{Answer, PendingVersion, VERSION_WAIT, Versions},
 };
 use crate::{
     domain::{
@@ -350,7 +350,7 @@ impl PublisherInner {
     }
 
     /// Reserves a version, unless events of this type do not compete.
-    fn ask(&self, draft: &Draft) -> Option<Asked<impl Future<Output = Answer> + Send + use<>>> {
+    fn ask(&self, draft: &Draft) -> Option<PendingVersion<impl Future<Output = Answer> + Send + use<>>> {
         let Draft { event, due, terms, .. } = draft;
         if matches!(event.stamp.slot, DedupSlot::Event(_)) {
             return None;
@@ -368,7 +368,7 @@ impl PublisherInner {
     async fn begin(
         self: Arc<Self>,
         mut draft: Draft,
-        version: Option<Asked<impl Future<Output = Answer>>>,
+        version: Option<PendingVersion<impl Future<Output = Answer>>>,
         room: Arc<Semaphore>,
         deadline: Instant,
     ) -> Begun {

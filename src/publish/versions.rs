@@ -28,7 +28,7 @@ const SAY_UNREAD: Duration = Duration::from_mins(1);
 pub(super) type Answer = Result<Reserved, RegisterError>;
 
 /// A question, and since when it stands.
-pub(super) struct Asked<F> {
+pub(super) struct PendingVersion<F> {
     at: Instant,
     answer: F,
 }
@@ -74,16 +74,16 @@ impl Versions {
 
     /// Asks for a version, unless the register did not answer a moment ago. The call takes its place in the order from here
     /// on, not from the first poll.
-    pub(super) fn ask(&self, reserve: Reserve) -> Option<Asked<impl Future<Output = Answer> + Send + use<>>> {
+    pub(super) fn ask(&self, reserve: Reserve) -> Option<PendingVersion<impl Future<Output = Answer> + Send + use<>>> {
         if self.is_away() {
             return None;
         }
         let answer = self.reserve.ask(reserve);
-        Some(Asked { at: Instant::now(), answer })
+        Some(PendingVersion { at: Instant::now(), answer })
     }
 
-    pub(super) async fn wait(&self, event: &Event, asked: Asked<impl Future<Output = Answer>>) -> Option<i64> {
-        let Asked { at: asked, answer } = asked;
+    pub(super) async fn wait(&self, event: &Event, asked: PendingVersion<impl Future<Output = Answer>>) -> Option<i64> {
+        let PendingVersion { at: asked, answer } = asked;
         // From the question on: of many publishes in a row, each would wait for the whole limit after the one before.
         match tokio::time::timeout_at(asked + self.limit, answer).await {
             Ok(Ok(Reserved::Version(version))) => return Some(version),

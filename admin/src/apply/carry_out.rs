@@ -13,12 +13,12 @@ use crate::{
         declare::{DeclareCause, DeclareError, Declarer},
         steps::APART,
     },
-    change::{Applied, Options, Planned},
     error::AdminError,
+    live::Observed,
     management::{Management as _, ManagementError},
-    observed::Observed,
-    plan::{Address, Plan, Step, kept, plan},
+    plan::{Address, Plan, Step, obstacles, plan},
     register::Free,
+    results::{Applied, Options, Planned},
     watch::Watch,
 };
 
@@ -142,7 +142,7 @@ impl Admin {
                 tokio::time::sleep(PAUSE).await;
             } else {
                 applied.removed = all.saturating_sub(leftover);
-                applied.left = Some(kept(&self.desired, &observed, &plan));
+                applied.left = Some(obstacles(&self.desired, &observed, &plan));
                 watch.end();
                 return Ok(());
             }

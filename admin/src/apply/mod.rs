@@ -4,12 +4,12 @@ mod carry_out;
 
 use crate::{
     admin::Admin,
-    change::{Applied, Options, Planned},
     error::AdminError,
+    live::Observed,
     management::{Management as _, ManagementError},
-    observed::Observed,
     plan::{Plan, plan},
     register::Looked,
+    results::{Applied, Options, Planned},
     watch::Watch,
 };
 

@@ -12,8 +12,8 @@ use super::{
     steps::{APART, LOOK},
 };
 use crate::{
+    live::Counts,
     management::{Management, ManagementError},
-    observed::Counts,
     plan::{Address, Step},
 };
 

@@ -16,7 +16,7 @@ use lapin::{
 use tokio::time::timeout;
 
 use super::declare::CALL_TIMEOUT;
-use crate::observed::Counts;
+use crate::live::Counts;
 
 /// The number of channels that share the calls. Each waits for one answer at a time, because a refusal closes it.
 const CHANNELS: usize = 8;

@@ -20,8 +20,8 @@ use tokio::time::{Instant, sleep};
 
 use super::declare::{DeclareCause, Declarer, IN_FLIGHT, create};
 use crate::{
+    live::Counts,
     management::Management,
-    observed::Counts,
     plan::{Move, Object, Step, Then},
 };
 

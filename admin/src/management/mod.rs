@@ -21,7 +21,7 @@ pub use self::{
     port::{Management, ManagementError},
     url::{ManagementUrl, ManagementUrlError},
 };
-use crate::observed::{Counts, LivePolicy, LiveQueue, Observed};
+use crate::live::{Counts, LivePolicy, LiveQueue, Observed};
 
 /// The management API, for one virtual host.
 pub struct ManagementApi {

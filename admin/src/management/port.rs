@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use hatchery::internals::compile::Policy;
 
-use crate::observed::{Counts, Observed};
+use crate::live::{Counts, Observed};
 
 /// RabbitMQ's management API for one virtual host: listing objects, statistics and policies, which AMQP cannot do.
 #[async_trait]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{ManagementApi, ManagementError};
 use crate::{
     figures::{Alarm, Channel, Consumer, Figures, QueueFigures, Sample, object},
-    observed::Counts,
+    live::Counts,
 };
 
 /// The parts of the statistics that this broker keeps and this user may see.

@@ -9,7 +9,7 @@ use super::{
     Action, Address, Change, Kind, Need, Object,
     view::{View, any, plain},
 };
-use crate::{names, observed::LiveQueue};
+use crate::{live::LiveQueue, names};
 
 /// Returns the changes of the bindings. `objects` are the changes of the exchanges and queues, found before.
 pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::held::Held;
+use super::message_count::MessageCount;
 
 /// A difference between the file and the broker.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Change {
     /// The option or key that the user must set, besides running `apply`.
     pub needs: Option<Need>,
     /// The number of messages in the queue, for a queue that is migrated or left over.
-    pub held: Option<Held>,
+    pub held: Option<MessageCount>,
 }
 
 /// An option or key without which `apply` does not make a change.

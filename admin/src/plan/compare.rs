@@ -6,7 +6,7 @@ use hatchery::internals::compile::{Argument, Exchange, LOCATOR, OWNER};
 use serde_json::Value;
 
 use super::Difference;
-use crate::observed::{Arguments, LiveExchange, LiveQueue};
+use crate::live::{Arguments, LiveExchange, LiveQueue};
 
 /// Arguments that decide what happens to an event. If an existing object has one of them that the file does not write,
 /// this is a difference too: RabbitMQ compares all of them when the object is declared again.

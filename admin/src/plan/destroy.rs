@@ -11,7 +11,7 @@ use super::{
     Action, Address, Change, Kind, Plan, Step, leftover, prune,
     view::{View, target},
 };
-use crate::observed::{LiveQueue, Observed};
+use crate::live::{LiveQueue, Observed};
 
 /// The objects to delete, and the reasons that block it.
 #[derive(Clone, Debug, PartialEq)]

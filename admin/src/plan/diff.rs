@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use hatchery::internals::compile::Desired;
 
 use super::{
-    Action, Address, Change, Kind, Need, Object, Plan, bindings, compare, leftover, migrate, patience, policies, prune,
+    Action, Address, Change, Kind, Need, Object, Plan, ack_timeout, bindings, compare, leftover, migrate, policies,
+    prune,
     shadow::Shadows,
     view::{QueueState, View},
 };
-use crate::observed::Observed;
+use crate::live::Observed;
 
 /// Compares the compiled file with the observed broker.
 #[must_use]
@@ -47,7 +48,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
                 None => drop(shadowing.insert(shadow.policy().0.to_owned(), shadow.policy().1)),
             }
         }
-        impatience.extend(patience::change(&view, queue, &over));
+        impatience.extend(ack_timeout::change(&view, queue, &over));
         match view.state(queue) {
             QueueState::Missing if view.stand_in(&queue.name).is_none() => {
                 changes.push(Change::write(Action::Create, address, Object::Queue(queue.clone())));

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Address, Change, Kind, Need, held::Held, view::View};
-use crate::{names, observed::Arguments};
+use super::{Action, Address, Change, Kind, Need, message_count::MessageCount, view::View};
+use crate::{live::Arguments, names};
 
 /// Returns the leftover and ignored objects, without those that a migration has made and will remove.
 pub(super) fn changes(view: &View<'_>) -> Vec<Change> {
@@ -23,7 +23,7 @@ fn but(view: &View<'_>, stands_in: impl Fn(Kind, &str) -> bool) -> Vec<Change> {
         .filter(|binding| !binding.source.is_empty())
         .flat_map(|binding| [binding.source.as_str(), binding.destination.as_str()])
         .collect();
-    let change = |kind, name: &str, arguments: &Arguments, held: Option<Held>| {
+    let change = |kind, name: &str, arguments: &Arguments, held: Option<MessageCount>| {
         let address = Address::new(kind, name);
         if view.owns(name, arguments) {
             let bound = if bound.contains(name) { ", still bound" } else { "" };
@@ -50,7 +50,7 @@ fn but(view: &View<'_>, stands_in: impl Fn(Kind, &str) -> bool) -> Vec<Change> {
     let policies = observed.policies.iter().filter(|live| tunables.contains(&live.name) && !wanted(&live.name));
     exchanges
         .map(|live| change(Kind::Exchange, &live.name, &live.arguments, None))
-        .chain(queues.map(|live| change(Kind::Queue, &live.name, &live.arguments, Some(Held::of(live)))))
+        .chain(queues.map(|live| change(Kind::Queue, &live.name, &live.arguments, Some(MessageCount::of(live)))))
         .chain(policies.map(|live| Change {
             needs: Some(Need::Prune),
             ..Change::note(Action::Leftover, Address::new(Kind::Policy, &live.name), "leftover".to_owned())

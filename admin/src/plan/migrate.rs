@@ -18,11 +18,11 @@ use hatchery::internals::compile::{
 
 use super::{
     Action, Address, Change, Dated, Kind, Move, Need, Object, Step, Then, compare,
-    held::Held,
+    message_count::MessageCount,
     shadow::Shadows,
     view::{QueueState, View, any, plain},
 };
-use crate::{names, observed::LiveQueue};
+use crate::{live::LiveQueue, names};
 
 /// The stand-in is a quorum queue whatever the file says, because it may hold events for a long time.
 const STAND_IN_TYPE: &str = "quorum";
@@ -139,7 +139,7 @@ fn blocked(change: Change, why: &str) -> Migration {
 }
 
 fn due(address: Address, reason: String, live: Option<&LiveQueue>) -> Change {
-    let held = live.map(Held::of);
+    let held = live.map(MessageCount::of);
     Change { needs: Some(Need::Migrate), held, ..Change::note(Action::Migrate, address, reason) }
 }
 

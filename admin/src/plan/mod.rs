@@ -3,34 +3,34 @@
 //!
 //! This module does no I/O. A plan is a value; `crate::broker` writes its objects in the plan's order.
 
+mod ack_timeout;
 mod bindings;
 mod change;
 mod compare;
 mod destroy;
 mod diff;
-mod held;
-mod kept;
 mod leftover;
+mod message_count;
 mod migrate;
-mod ordered;
-mod patience;
+mod obstacles;
+mod order;
 mod policies;
 mod prune;
 mod shadow;
 mod step;
 mod view;
-mod wrong;
+mod wrong_objects;
 
 pub use self::{
     change::{Action, Address, Change, Difference, Kind, Need, Object},
     destroy::{Destruction, destruction},
     diff::plan,
-    held::Held,
-    kept::kept,
-    ordered::{Counts, Plan},
+    message_count::MessageCount,
+    obstacles::obstacles,
+    order::{Counts, Plan},
     shadow::{Shadowing, shadowing},
     step::{Dated, Move, Step, Then},
-    wrong::{WrongObject, wrong_objects},
+    wrong_objects::{WrongObject, wrong_objects},
 };
 
 #[cfg(test)]

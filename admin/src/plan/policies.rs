@@ -6,7 +6,7 @@ use hatchery::internals::compile::Policy;
 use serde_json::Value;
 
 use super::{Action, Address, Change, Difference, Kind, Object, compare::difference};
-use crate::observed::Observed;
+use crate::live::Observed;
 
 /// Returns the change of an owned policy. It is owned by its name, because a policy carries no label.
 pub(super) fn change(own: &Policy, observed: &Observed) -> Option<Change> {

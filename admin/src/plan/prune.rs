@@ -9,8 +9,8 @@ use super::{
     view::{View, plain},
 };
 use crate::{
+    live::{LiveExchange, LiveQueue},
     names,
-    observed::{LiveExchange, LiveQueue},
 };
 
 /// Returns the next steps for the leftovers among `changes`.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::compare;
-use crate::observed::{LivePolicy, LiveQueue, Observed};
+use crate::live::{LivePolicy, LiveQueue, Observed};
 
 /// Policy keys that limit a queue, expire its messages, or change how it dead-letters. Where an argument and a policy
 /// both set a TTL, length or limit, the smaller one wins, and the policy's `overflow` wins on a quorum queue. So our

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{Address, Difference, Kind, Need, compare};
 use crate::{
+    live::{Arguments, LiveBinding, LiveExchange, LiveQueue, Observed},
     names,
-    observed::{Arguments, LiveBinding, LiveExchange, LiveQueue, Observed},
 };
 
 pub(super) struct View<'a> {

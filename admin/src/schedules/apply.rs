@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Schedules;
-use crate::{admin::Admin, change::ScheduleChanges, error::AdminError, watch::Watch};
+use crate::{admin::Admin, error::AdminError, results::ScheduleChanges, watch::Watch};
 
 /// How long Redis may take to answer. A plan works without Redis, so it does not wait long.
 const LIMIT: Duration = Duration::from_secs(3);

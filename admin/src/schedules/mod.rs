@@ -20,7 +20,7 @@ use hatchery::{
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::change::ScheduleChange;
+use crate::results::ScheduleChange;
 
 /// The schedules of a topology, for people.
 pub struct Schedules(pub Events);

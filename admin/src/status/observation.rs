@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::{
     figures::{Alarm, Channel, Consumer, Figures, QueueFigures, Sample},
-    observed::Observed,
+    live::Observed,
 };
 
 /// Everything that was seen. `None` means that it is not known.

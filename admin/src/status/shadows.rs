@@ -11,7 +11,7 @@ use super::{
     wedged::suspects,
 };
 use crate::{
-    observed::{LivePolicy, Observed},
+    live::{LivePolicy, Observed},
     plan::{Shadowing, shadowing},
     text::quoted,
 };

@@ -73,7 +73,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::{figures::MessageStats, observed::Counts};
+    use crate::{figures::MessageStats, live::Counts};
 
     /// Returns the figures of readings with these numbers: in the forwarder, in the queue, and published into it so far.
     fn figures(readings: &[(u64, u64, u64)]) -> Vec<Figures> {

@@ -8,7 +8,7 @@ use hatchery::internals::{
     ttl::Ttl,
 };
 use hatchery_admin::{
-    observed::Observed,
+    live::Observed,
     plan::{Action, Plan, plan},
 };
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::written::{Span, Time};
+use crate::notation::{Span, Time};
 
 /// The keys that make a JSON object an answer. A program may print any other object, which means nothing.
 const WORDS: [&str; 4] = ["requeue", "retry", "discard", "dead-letter"];

@@ -14,12 +14,12 @@ use serde::Serialize;
 
 use crate::{
     args::{Common, parse_patience},
-    change::{Screen, approve},
     connect::{self, told},
     exit::{Ended, Exit},
     load,
     output::{GREEN, Output},
     plan_document::{ChangeView, FORMAT_VERSION, view},
+    progress::{Screen, approve},
     render,
 };
 
@@ -218,7 +218,7 @@ fn objects(n: usize) -> String {
 /// The golden screens: `tests/destroy/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
 #[cfg(test)]
 mod tests {
-    use hatchery_admin::{observed::Observed, plan::destruction};
+    use hatchery_admin::{live::Observed, plan::destruction};
 
     use super::*;
     use crate::{

@@ -3,20 +3,20 @@
 use std::path::PathBuf;
 
 use hatchery::internals::versions;
-use hatchery_admin::{Asked, LeftTypes, Planned, observed::Observed, plan::Plan};
+use hatchery_admin::{Asked, LeftoverTypes, Planned, live::Observed, plan::Plan};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     args::Common,
-    asked::Flags,
-    change::Screen,
     connect::{self, told},
     exit::Exit,
-    left_types, load,
+    leftover_types, load,
     output::{Format, Output},
     plan_document::{ChangeView, Head, Source, document, head, with_line},
     plan_file::PlanFile,
+    plan_flags::Flags,
+    progress::Screen,
     render,
     schedules::{self, Armed},
 };
@@ -76,7 +76,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         plan.block(&refusal);
     }
     show(&plan, &observed, &source, &left, armed.as_deref(), asked, output)?;
-    left_types::warn(&left, output);
+    leftover_types::warn(&left, output);
     if let Err(why) = schedules {
         output.warn(&format!("cannot plan the schedules: {why}"));
     }
@@ -102,7 +102,7 @@ fn show(
     plan: &Plan,
     observed: &Observed,
     source: &Source,
-    left: &LeftTypes,
+    left: &LeftoverTypes,
     schedules: Option<&[Armed]>,
     asked: Asked,
     output: Output,

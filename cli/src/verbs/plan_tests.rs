@@ -4,7 +4,7 @@
 use hatchery::internals::compile::{Desired, OWNER, compile};
 use hatchery_admin::{
     ScheduleChange,
-    observed::{LiveExchange, LivePolicy, LiveQueue},
+    live::{LiveExchange, LivePolicy, LiveQueue},
     plan::plan,
 };
 use rstest::rstest;
@@ -173,7 +173,7 @@ fn a_plan_reads_as_in_its_golden_file(#[case] name: &str, #[case] asked: Asked, 
     if matches!(name, "classic-to-quorum" | "hatchery-ttl" | "stranger") {
         let source = Source::new("topology.yaml".to_owned(), &file);
         let document =
-            serde_json::to_value(document(&plan, &observed, &source, &LeftTypes::default(), Some(&[]), asked));
+            serde_json::to_value(document(&plan, &observed, &source, &LeftoverTypes::default(), Some(&[]), asked));
         let document = document.expect("JSON");
         golden(&format!("tests/plan/{name}.json"), &format!("{document:#}\n"));
     }

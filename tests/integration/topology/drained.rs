@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use hatchery::internals::{compile::Policy, rabbitmq::connection::AmqpUrl};
 use hatchery_admin::{
     broker::declare::Declarer,
+    live::{Counts, Observed},
     management::{Management, ManagementError},
-    observed::{Counts, Observed},
     plan::{Move, Step, Then},
 };
 use lapin::{

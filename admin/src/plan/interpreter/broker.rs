@@ -10,7 +10,7 @@ use hatchery::internals::{
 use jiff::Timestamp;
 
 use super::super::{Move, Object};
-use crate::observed::Observed;
+use crate::live::Observed;
 
 /// A message, identified by a number.
 #[derive(Clone, Debug, PartialEq)]

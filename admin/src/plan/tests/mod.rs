@@ -13,7 +13,7 @@ use hatchery::internals::{
 };
 
 use super::*;
-use crate::observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed};
+use crate::live::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed};
 
 /// Exchange `billing.retry`, queue `billing.retry.mail.1m` with a TTL, one binding, one policy on `billing.processor.*`.
 fn desired() -> Desired {

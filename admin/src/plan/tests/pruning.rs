@@ -147,6 +147,6 @@ fn a_leftover_that_others_keep_names_them() {
 }
 
 fn causes(desired: &Desired, observed: &Observed) -> Vec<(String, String)> {
-    let kept = kept(desired, observed, &plan(desired, observed));
+    let kept = obstacles(desired, observed, &plan(desired, observed));
     kept.into_iter().map(|(address, why)| (address.name, why)).collect()
 }

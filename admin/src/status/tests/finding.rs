@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{World, holder, mail};
 use crate::{
     figures::{Alarm, Consumer, Sample},
-    observed::{LiveExchange, LiveQueue},
+    live::{LiveExchange, LiveQueue},
     status::{
         finding::{Finding, Queue, Severity},
         observation::{Blind, OverdueEvent, Redis, Refusal},

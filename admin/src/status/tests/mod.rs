@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     figures::{Channel, Figures, MessageStats, Rate, Sample},
-    observed::{Counts, LivePolicy, Observed},
+    live::{Counts, LivePolicy, Observed},
 };
 
 /// A topology and what was seen of it. At first nothing is wrong, and no event is anywhere.

@@ -3,8 +3,8 @@
 
 mod group;
 mod output;
+mod output_log;
 mod payload;
-mod said;
 
 use std::{
     env,
@@ -27,11 +27,11 @@ use tokio::{
     time::timeout,
 };
 
-pub use self::said::HandlerOutput;
+pub use self::output_log::HandlerOutput;
 use self::{
     group::Group,
     output::{Line, Output},
-    said::{Said, Sink, Stream},
+    output_log::{OutputLog, Sink, Stream},
 };
 use super::{
     answer,
@@ -191,7 +191,7 @@ impl Exec {
             why => Outcome::unavailable(why),
         };
         let failed = |error: io::Error| Outcome::retry(format_args!("{}: {error}", self.program.display()));
-        let (printed, ending) = Said::new(&run, self.output);
+        let (printed, ending) = OutputLog::new(&run, self.output);
         let sink = |stream| match self.output {
             HandlerOutput::Inherit => Sink::Inherit(stream),
             HandlerOutput::Log | HandlerOutput::Discard => Sink::Log(Arc::clone(&printed), stream),

@@ -9,7 +9,7 @@ use std::{
 use tokio::net::unix::pipe::Receiver;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::said::Sink;
+use super::output_log::Sink;
 
 /// The longest line that is kept whole, in bytes. Of a longer one the end is kept, and enough of its beginning to
 /// recognise an answer.
@@ -168,12 +168,12 @@ mod tests {
 
     use super::*;
     use crate::handler::{
-        exec::said::{HandlerOutput, Said, Stream},
+        exec::output_log::{HandlerOutput, OutputLog, Stream},
         tests::run,
     };
 
     fn nowhere() -> Sink {
-        let (said, _) = Said::new(&run(""), HandlerOutput::Discard);
+        let (said, _) = OutputLog::new(&run(""), HandlerOutput::Discard);
         Sink::Log(said, Stream::Out)
     }
 

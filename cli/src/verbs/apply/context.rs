@@ -9,12 +9,12 @@ use hatchery_admin::{AdminError, Applied, Asked, Planned, plan::Plan};
 
 use super::{
     answer::{Answer, NotRemoved, Report, Unfinished},
-    applied::{stays, text},
+    summary::{stays, text},
 };
 use crate::{
     connect::told,
     exit::{Ended, Exit},
-    left_types,
+    leftover_types,
     output::Output,
     plan_document::{Source, document},
     render,
@@ -39,7 +39,7 @@ impl Apply {
         let applied = Applied::from(planned);
         self.report(&applied, schedules.as_deref(), false, None)?;
         Ok(match applied.left_types.known.first() {
-            Some((event_type, _)) if !is_blocked => left_types::refusal(event_type),
+            Some((event_type, _)) if !is_blocked => leftover_types::refusal(event_type),
             _ => Ended::new(Exit::Blocked, "some changes are blocked, see the lines with `!`; nothing was written"),
         }
         .into())

@@ -1,8 +1,8 @@
 //! `topology apply`: changes the broker so that it matches the file.
 
 mod answer;
-mod applied;
 mod context;
+mod summary;
 
 use std::{
     path::PathBuf,
@@ -16,14 +16,14 @@ pub(crate) use self::answer::Answer;
 use self::context::Apply;
 use crate::{
     args::{Common, UsageError, parse_patience},
-    asked::Flags,
-    change::{Screen, approve},
     connect::{self, told},
     exit::{Ended, Exit},
-    left_types, load,
+    leftover_types, load,
     output::Output,
     plan_document::{self, Source},
     plan_file::PlanFile,
+    plan_flags::Flags,
+    progress::{Screen, approve},
     schedules,
 };
 
@@ -100,7 +100,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         let message = "the broker is not as it was when this plan was made; nothing was written. Plan again";
         return Err(Ended::new(Exit::Locked, message).into());
     }
-    left_types::warn(&planned.left_types, output);
+    leftover_types::warn(&planned.left_types, output);
     if planned.is_blocked(asked) {
         return Err(apply.refused(planned)?);
     }

@@ -5,10 +5,10 @@ use std::{path::PathBuf, sync::Arc};
 use hatchery_admin::dead_letters::{Bounds, DeadLetters, Keep, Letter, LetterQueue, Sweep};
 
 use super::{
-    connected::with_letters,
+    connection::with_letters,
     file::LetterFile,
+    filters::Filters,
     report::{self, Verb},
-    which::Filters,
 };
 use crate::{
     args::{Common, UsageError},

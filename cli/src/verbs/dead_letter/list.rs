@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    connected::{read, with_letters},
+    connection::{read, with_letters},
+    filters::Filters,
     view::{LetterView, cut, letters, time, view},
-    which::Filters,
 };
 use crate::{
     args::Common,

@@ -1,8 +1,9 @@
 //! `topology dead-letter`: looks at dead letters, replays them, discards them.
 
-mod connected;
+mod connection;
 mod discard;
 mod file;
+mod filters;
 mod limits;
 mod list;
 mod replay;
@@ -11,7 +12,6 @@ mod show;
 #[cfg(test)]
 mod tests;
 mod view;
-mod which;
 
 use clap::Subcommand;
 

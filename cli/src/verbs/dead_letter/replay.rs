@@ -7,9 +7,9 @@ use hatchery_admin::dead_letters::{Bounds, DeadLetters, Due, LetterQueue, Sweep}
 use jiff::Timestamp;
 
 use super::{
-    connected::with_letters,
+    connection::with_letters,
+    filters::Filters,
     report::{self, Verb},
-    which::Filters,
 };
 use crate::{args::Common, exit::Exit, output::Output};
 

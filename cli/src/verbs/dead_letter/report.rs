@@ -13,9 +13,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    connected::{keep_missing, patiently, read},
+    connection::{keep_missing, patiently, read},
+    filters::Filters,
     view::letters,
-    which::Filters,
 };
 use crate::{
     exit::{Ended, Exit},

@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{
-    connected::{read, with_letters},
+    connection::{read, with_letters},
+    filters::Filters,
     view::{LetterView, headers, time, view},
-    which::Filters,
 };
 use crate::{
     args::{Common, UsageError},

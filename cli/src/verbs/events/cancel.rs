@@ -5,9 +5,9 @@ use hatchery::{Cancelled, EventSelector, Events};
 use super::{
     answer::{self, Answers, Became},
     bulk::{self, Act},
-    connected::with_events,
+    connection::with_events,
+    filters::{Choice, Chosen},
     table,
-    which::{Choice, Chosen},
 };
 use crate::{
     args::{Common, UsageError},

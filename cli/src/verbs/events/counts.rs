@@ -11,8 +11,8 @@ use hatchery::{
 };
 use hatchery_admin::{
     broker::look::look,
+    live::{Counts, Observed},
     management::{Management as _, ManagementApi},
-    observed::{Counts, Observed},
     one_broker,
 };
 use tokio::time::timeout;

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::{
     answer::{EventView, view},
-    connected::with_events,
+    connection::with_events,
+    filters::Filters,
     table,
-    which::Filters,
 };
 use crate::{
     args::Common,

@@ -3,8 +3,9 @@
 mod answer;
 mod bulk;
 mod cancel;
-mod connected;
+mod connection;
 mod counts;
+mod filters;
 mod list;
 mod location;
 mod moving;
@@ -15,15 +16,14 @@ mod show;
 mod table;
 #[cfg(test)]
 mod tests;
-mod which;
 
 use clap::Subcommand;
 
 pub(crate) use self::{
     answer::{Changed, Changes, EventView},
+    filters::parse_moment,
     list::Answer as List,
     show::{Answer as Show, Placed},
-    which::parse_moment,
 };
 use crate::{args::Common, exit::Exit, output::Output};
 

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use super::{
     answer::{Answers, Became, view},
     bulk::{self, Act},
-    connected::{with_events, with_events_of_broker},
+    connection::{with_events, with_events_of_broker},
+    filters::{Choice, Chosen},
     table,
-    which::{Choice, Chosen},
 };
 use crate::{
     args::Common,

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::{
+    filters::{Chosen, parse_moment},
     moving::{self, Words},
-    which::{Chosen, parse_moment},
 };
 use crate::{args::Common, exit::Exit, output::Output};
 

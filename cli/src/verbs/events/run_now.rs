@@ -1,8 +1,8 @@
 //! `topology events run-now`.
 
 use super::{
+    filters::Chosen,
     moving::{self, Words},
-    which::Chosen,
 };
 use crate::{args::Common, exit::Exit, output::Output};
 

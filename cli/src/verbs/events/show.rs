@@ -15,12 +15,12 @@ use tokio::time::sleep;
 
 use super::{
     answer::{EventView, view},
-    connected::with_events,
+    connection::with_events,
     counts::QueueCounts,
+    filters::Filters,
     location::{self, EventLocation},
     scheduled::OfSchedule,
     table,
-    which::Filters,
 };
 use crate::{
     args::{Common, UsageError},

@@ -10,7 +10,7 @@ use hatchery::{
         state::{Mark, SlotState},
     },
 };
-use hatchery_admin::{Unlisted, observed::Counts};
+use hatchery_admin::{Unlisted, live::Counts};
 use jiff::Timestamp;
 
 use super::{

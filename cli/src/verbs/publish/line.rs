@@ -9,7 +9,7 @@ use hatchery::{
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use crate::written::{Span, Time};
+use crate::notation::{Span, Time};
 
 /// The fields of a line.
 #[derive(Deserialize)]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::connected::{with_schedules, with_states};
+use super::connection::{with_schedules, with_states};
 use crate::{args::Common, exit::Exit, load, output::Output};
 
 /// Pause a schedule: its next event does not run

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::connected::with_schedules;
+use super::connection::with_schedules;
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},

@@ -9,7 +9,7 @@ use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
-    connected::with_states,
+    connection::with_states,
     view::{LastRun, ScheduleView, WHEN, shown},
 };
 use crate::{

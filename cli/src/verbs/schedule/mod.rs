@@ -2,7 +2,7 @@
 
 mod act;
 mod backfill;
-mod connected;
+mod connection;
 mod list;
 mod show;
 #[cfg(test)]

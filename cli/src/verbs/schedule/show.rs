@@ -1,7 +1,7 @@
 //! `topology schedule show`.
 
 use super::{
-    connected::with_states,
+    connection::with_states,
     view::{ScheduleView, when},
 };
 use crate::{

@@ -22,11 +22,11 @@ use self::{
 };
 use crate::{
     args::Common,
-    change::Screen,
     connect::{admin, told},
     exit::Exit,
     load,
     output::{Format, Output},
+    progress::Screen,
 };
 
 /// Show what is wrong, and how many events are where

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{
     backend::Backend,
     error::EventsError,
-    moved::{MoveOutcome, To},
+    move_outcome::{MoveOutcome, To},
 };
 use crate::{
     domain::{

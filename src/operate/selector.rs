@@ -116,7 +116,7 @@ impl EventSelector {
 }
 
 /// A selection after it was checked against the file.
-pub(super) struct Asked<'a> {
+pub(super) struct EventQuery<'a> {
     pub(super) subject: Subject,
     pub(super) spec: &'a TypeSpec,
     shards: u16,
@@ -124,7 +124,7 @@ pub(super) struct Asked<'a> {
 }
 
 impl Backend {
-    pub(super) fn asked(&self, which: &EventSelector) -> Result<Asked<'_>, EventsError> {
+    pub(super) fn asked(&self, which: &EventSelector) -> Result<EventQuery<'_>, EventsError> {
         let EventSelector { event_type, reference, part } = which.clone();
         let (event_type, spec) = self.registered(&event_type)?;
         let reference = reference.as_deref().map(str::parse::<Reference>).transpose()?;
@@ -134,11 +134,11 @@ impl Backend {
             Part::All | Part::Immediate | Part::At(_) => String::new(),
         };
         let subject = Subject { event_type: event_type.clone(), reference, id };
-        Ok(Asked { subject, spec, shards: self.topology.redis.shards, part })
+        Ok(EventQuery { subject, spec, shards: self.topology.redis.shards, part })
     }
 }
 
-impl Asked<'_> {
+impl EventQuery<'_> {
     /// The key under which the register has most of the events.
     pub(super) fn homes(&self) -> Vec<Subject> {
         homes::homes(&self.subject)

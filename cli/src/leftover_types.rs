@@ -1,7 +1,7 @@
 //! Tells about types that were removed from the file while Redis still knows events of them.
 
 use hatchery::{EventType, internals::time::millis_text};
-use hatchery_admin::{LeftBehind, LeftTypes};
+use hatchery_admin::{LeftoverType, LeftoverTypes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -25,8 +25,8 @@ pub(crate) struct LeftType {
 }
 
 /// Warns about each type, and advises what to write into the file.
-pub(crate) fn warn(left: &LeftTypes, output: Output) {
-    for (event_type, LeftBehind { events, or_more, next_due, .. }) in &left.known {
+pub(crate) fn warn(left: &LeftoverTypes, output: Output) {
+    for (event_type, LeftoverType { events, or_more, next_due, .. }) in &left.known {
         let more = if *or_more { " or more" } else { "" };
         let (s, verb) = if *events == 1 { ("", "waits") } else { ("s", "wait") };
         let due = next_due.map(|due| format!(", the next one until {}", millis_text(due))).unwrap_or_default();
@@ -56,7 +56,7 @@ pub(crate) fn refusal(event_type: &EventType) -> Ended {
 }
 
 /// Returns the types for the JSON document of a plan.
-pub(crate) fn view(left: &LeftTypes) -> Vec<LeftType> {
+pub(crate) fn view(left: &LeftoverTypes) -> Vec<LeftType> {
     let known = left.known.iter().map(|(event_type, behind)| LeftType {
         event_type: event_type.to_string(),
         events: Some(behind.events),

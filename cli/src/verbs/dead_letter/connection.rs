@@ -5,7 +5,7 @@ use hatchery_admin::dead_letters::{
     DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Seen, Selection, Standing,
 };
 
-use super::{limits::DeliveryLimits, which::Filters};
+use super::{filters::Filters, limits::DeliveryLimits};
 use crate::{
     args::Common,
     connect,

@@ -1,4 +1,4 @@
-//! The words about what an apply has done.
+//! The summary of an apply in words.
 
 use std::time::Duration;
 
@@ -55,8 +55,8 @@ fn messages(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use hatchery_admin::{
-        LeftTypes,
-        observed::Observed,
+        LeftoverTypes,
+        live::Observed,
         plan::{Kind, Plan},
     };
 
@@ -75,7 +75,7 @@ mod tests {
         let applied = Applied {
             plan: no_plan(),
             observed: Observed::default(),
-            left_types: LeftTypes::default(),
+            left_types: LeftoverTypes::default(),
             moved: 0,
             removed: 0,
             left: Some(left),

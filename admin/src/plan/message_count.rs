@@ -6,12 +6,13 @@ use hatchery::internals::ttl::Ttl;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::observed::LiveQueue;
+use crate::live::LiveQueue;
 
 /// The number of messages in a queue, as far as the broker shows it. Its statistics are some seconds old, and missing
 /// if they are disabled: a missing count is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Held {
+#[schemars(rename = "Held")] // as `topology schema` names it
+pub struct MessageCount {
     /// Messages ready for delivery.
     pub ready: Option<u64>,
     /// Messages delivered and not acknowledged.
@@ -21,7 +22,7 @@ pub struct Held {
     pub at_most_ms: Option<u64>,
 }
 
-impl Held {
+impl MessageCount {
     /// Returns the numbers of a queue.
     #[must_use]
     pub fn of(live: &LiveQueue) -> Self {
@@ -30,7 +31,7 @@ impl Held {
 }
 
 /// `412 ready, 3 unacknowledged, at most 5m`.
-impl fmt::Display for Held {
+impl fmt::Display for MessageCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ready {
             None => f.write_str("ready unknown")?,

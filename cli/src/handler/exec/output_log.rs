@@ -40,7 +40,7 @@ pub(super) enum Stream {
 /// The destination of the bytes of one output. The search for the last line reads them too.
 pub(super) enum Sink {
     Inherit(Stream),
-    Log(Arc<Said>, Stream),
+    Log(Arc<OutputLog>, Stream),
 }
 
 impl Sink {
@@ -59,7 +59,7 @@ impl Sink {
 }
 
 /// The lines that the program of one run has printed.
-pub(super) struct Said {
+pub(super) struct OutputLog {
     event_type: EventType,
     id: String,
     lines: Mutex<Bounded>,
@@ -67,9 +67,9 @@ pub(super) struct Said {
 
 /// Ends the log of a run: as that of a failure, unless it [succeeded](Self::succeeded). A run that reaches its time limit is
 /// dropped, and its last lines are what tells why.
-pub(super) struct Ending(Arc<Said>);
+pub(super) struct Ending(Arc<OutputLog>);
 
-impl Said {
+impl OutputLog {
     pub(super) fn new(run: &Run, output: HandlerOutput) -> (Arc<Self>, Ending) {
         let is_shown = output == HandlerOutput::Log && tracing::enabled!(tracing::Level::INFO);
         let lines = Mutex::new(Bounded::new(if is_shown { LINES } else { 0 }, is_shown));

@@ -1,4 +1,4 @@
-//! The values that a plan, an apply and a destroy take and return.
+//! The options and the results of a plan, an apply and a destroy.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    observed::Observed,
+    live::Observed,
     plan::{Address, Destruction, Plan},
 };
 
@@ -32,7 +32,7 @@ pub type ScheduleChanges = Vec<(String, ScheduleChange)>;
 /// The number of waiting events that no worker of the file takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LeftBehind {
+pub struct LeftoverType {
     /// The number of events that were counted.
     pub events: u64,
     /// Whether there are more than were counted.
@@ -43,14 +43,14 @@ pub struct LeftBehind {
 
 /// The answer of Redis about the types that a plan finds on the broker and not in the file.
 #[derive(Clone, Debug, Default)]
-pub struct LeftTypes {
+pub struct LeftoverTypes {
     /// The types that still have events.
-    pub known: Vec<(EventType, LeftBehind)>,
+    pub known: Vec<(EventType, LeftoverType)>,
     /// The types that Redis gave no answer about, and the reason.
     pub unknown: Option<(Vec<EventType>, String)>,
 }
 
-impl LeftTypes {
+impl LeftoverTypes {
     /// Returns whether pruning would be refused.
     #[must_use]
     pub fn is_blocked(&self, prune: bool) -> bool {
@@ -111,7 +111,7 @@ pub struct Planned {
     /// The objects of the broker.
     pub observed: Observed,
     /// Types that are no longer in the file and still have events.
-    pub left_types: LeftTypes,
+    pub left_types: LeftoverTypes,
     /// The changes to schedules. `Err` says why Redis does not tell.
     pub schedules: Result<ScheduleChanges, String>,
 }
@@ -132,7 +132,7 @@ pub struct Applied {
     /// The broker's objects at that time.
     pub observed: Observed,
     /// Types that are no longer in the file and still have events.
-    pub left_types: LeftTypes,
+    pub left_types: LeftoverTypes,
     /// Messages that were moved.
     pub moved: u64,
     /// Objects that were removed by pruning.

@@ -1,4 +1,4 @@
-//! What all verbs share that change a broker: they ask for approval, show what is done, and stop on a signal.
+//! The screen of a verb that changes a broker: it asks for approval, shows each step, and stops on a signal.
 
 use std::{
     io::{self, BufRead as _, Write as _},

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Address, Difference, Kind, compare, view::any};
-use crate::observed::Observed;
+use crate::live::Observed;
 
 /// The properties on which the safety of events depends, and that no change of a file changes.
 const SAFETY: [&str; 10] = [

@@ -8,12 +8,12 @@ use hatchery::internals::{
 };
 
 use super::{Action, Address, Kind, Plan, prune::Pruning, view::View};
-use crate::observed::{LiveQueue, Observed};
+use crate::live::{LiveQueue, Observed};
 
 /// Returns each leftover of this plan with what keeps it. The bindings of a leftover are not listed: they share its
 /// fate.
 #[must_use]
-pub fn kept(desired: &Desired, observed: &Observed, plan: &Plan) -> Vec<(Address, String)> {
+pub fn obstacles(desired: &Desired, observed: &Observed, plan: &Plan) -> Vec<(Address, String)> {
     let view = View::new(desired, observed);
     let pruning = Pruning::new(&view, &plan.changes);
     let left = plan.changes.iter().filter(|change| change.action == Action::Leftover && change.part_of.is_none());

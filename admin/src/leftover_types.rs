@@ -16,8 +16,8 @@ use hatchery::{
 
 use crate::{
     admin::Admin,
-    change::{LeftBehind, LeftTypes},
     plan::Plan,
+    results::{LeftoverType, LeftoverTypes},
 };
 
 /// How long Redis may take to answer for all types together. A plan works without Redis, so it does not wait long.
@@ -34,19 +34,19 @@ const DUE_PAGES: usize = 20;
 
 impl Admin {
     /// Asks Redis about the types that the plan leaves over; asks nothing if there are none.
-    pub(crate) async fn left_types(&self, plan: &Plan) -> LeftTypes {
+    pub(crate) async fn left_types(&self, plan: &Plan) -> LeftoverTypes {
         // The names of the file's types, including their former names.
         let types = &self.topology().types;
         let named: BTreeSet<EventType> =
             types.keys().chain(types.values().flat_map(|spec| &spec.renamed_from)).cloned().collect();
         let left: Vec<EventType> = plan.left_types().difference(&named).cloned().collect();
         if left.is_empty() {
-            return LeftTypes::default();
+            return LeftoverTypes::default();
         }
         let events = match self.events_to_ask() {
             Ok(Some(events)) => events,
-            Ok(None) => return LeftTypes::default(),
-            Err(why) => return LeftTypes { known: Vec::new(), unknown: Some((left, why)) },
+            Ok(None) => return LeftoverTypes::default(),
+            Err(why) => return LeftoverTypes { known: Vec::new(), unknown: Some((left, why)) },
         };
         // Outside the future, so that the answers that came in time survive its timeout.
         let (mut known, mut unasked) = (Vec::new(), left.into_iter().peekable());
@@ -60,7 +60,7 @@ impl Admin {
         };
         let asked =
             tokio::time::timeout(LIMIT, asking).await.unwrap_or_else(|_| Err("Redis does not answer".to_owned()));
-        LeftTypes { known, unknown: asked.err().map(|why| (unasked.collect(), why)) }
+        LeftoverTypes { known, unknown: asked.err().map(|why| (unasked.collect(), why)) }
     }
 
     /// Returns the view of events, which connects to Redis at its first question. A topology without the register may have
@@ -76,9 +76,9 @@ impl Admin {
 
 /// Counts the events of a type that wait, run or are retried, also if the file does not have the type. `None` means there are
 /// none. Dead letters do not count, because they are visible in their queue.
-async fn left_behind(events: &Events, event_type: &EventType) -> Result<Option<LeftBehind>, RegisterError> {
+async fn left_behind(events: &Events, event_type: &EventType) -> Result<Option<LeftoverType>, RegisterError> {
     let now = events.shared.clock.shared();
-    let mut behind = LeftBehind { events: 0, or_more: false, next_due: None };
+    let mut behind = LeftoverType { events: 0, or_more: false, next_due: None };
     let due = Find {
         event_type: event_type.clone(),
         due_from: None,
@@ -97,7 +97,7 @@ async fn count_waiting(
     events: &Events,
     mut find: Find,
     pages: usize,
-    behind: &mut LeftBehind,
+    behind: &mut LeftoverType,
 ) -> Result<(), RegisterError> {
     let subject = Subject { event_type: find.event_type.clone(), reference: None, id: String::new() };
     for _ in 0..pages {

@@ -14,7 +14,7 @@ pub mod schedules {
 }
 
 pub mod ports {
-    //! What the event's way needs from outside.
+    //! The traits through which the event's way reaches RabbitMQ, Redis and the clock.
     pub use crate::ports::*;
 }
 

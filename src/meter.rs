@@ -48,7 +48,7 @@ pub struct Metric {
     /// Its labels.
     #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
     pub labels: &'static [Label],
-    /// What it counts or measures.
+    /// The events or values that the metric counts or measures.
     pub about: &'static str,
     /// The value at which an operator should be told, or an empty text.
     #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
@@ -58,11 +58,11 @@ pub struct Metric {
 /// A kind of metric, as Prometheus names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only rises.
+    /// The value only rises.
     Counter,
-    /// It rises and falls.
+    /// The value rises and falls.
     Gauge,
-    /// It counts values by their size.
+    /// The metric counts values by their size.
     Histogram,
 }
 

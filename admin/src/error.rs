@@ -58,7 +58,7 @@ pub enum AdminError {
     /// Some objects are written, and these are left, if they are known.
     #[error("{why}")]
     Partly {
-        /// What stopped it, and what to do.
+        /// The reason why the change stopped, and the remedy.
         why: String,
         /// The objects that are left to write, if they are known.
         left: Option<Vec<String>>,
@@ -66,7 +66,7 @@ pub enum AdminError {
     /// Some objects are removed, and others are left.
     #[error("{why}")]
     PartlyRemoved {
-        /// What stopped it, and what to do.
+        /// The reason why the change stopped, and the remedy.
         why: String,
         /// The number of objects that were removed.
         removed: usize,
@@ -74,7 +74,7 @@ pub enum AdminError {
     /// Everything is written, and the broker still differs from the file.
     #[error("written, but the broker still differs from the file. Run it again")]
     Differs(Box<Plan>),
-    /// It was told to stop.
+    /// The change was told to stop.
     #[error("interrupted; the change may be partly done, and nothing is lost. Run it again with the same flags")]
     Interrupted,
     /// The broker is as the file says, and not all schedules are armed.

@@ -1,6 +1,6 @@
 //! The statistics of a broker, as its management API shows them.
 //!
-//! They are some seconds old. A figure that the broker leaves out is `None`: a missing figure is not 0.
+//! The figures are some seconds old. A figure that the broker leaves out is `None`: a missing figure is not 0.
 
 use std::collections::BTreeMap;
 

@@ -69,9 +69,9 @@ pub struct LiveQueue {
     pub arguments: Arguments,
     /// `running`, `live`, `minority`, `down`, …
     pub state: Option<String>,
-    /// The policy that the broker says applies to it.
+    /// The policy that applies to the queue, as the broker says.
     pub policy: Option<String>,
-    /// The operator policy that the broker says applies to it.
+    /// The operator policy that applies to the queue, as the broker says.
     pub operator_policy: Option<String>,
     /// Messages that are ready for delivery.
     pub messages_ready: Option<u64>,

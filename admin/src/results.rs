@@ -11,7 +11,7 @@ use crate::{
     plan::{Address, Destruction, Plan},
 };
 
-/// What `topology apply` has done with a schedule.
+/// The change of a schedule by an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleChange {
     /// The schedule is as it was.
@@ -20,7 +20,7 @@ pub enum ScheduleChange {
     Armed(Timestamp),
     /// The schedule is paused, and has another definition now.
     Paused,
-    /// The schedule's next event was lost, may be, or lay too far ahead; one was published again and is due at this time.
+    /// The schedule's next event was lost, perhaps lost, or too far ahead. An event in its place was published, and is due at this time.
     ArmedAgain(Timestamp),
     /// The schedule has left the file: its next event does not run.
     Removed,
@@ -68,7 +68,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Asks for what either asks for.
+    /// Returns the changes that either of the two asks for.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self { migrate: self.migrate || other.migrate, prune: self.prune || other.prune }
@@ -92,7 +92,7 @@ pub struct Options {
     pub drain_timeout: Duration,
     /// The brokers, by their cluster names, and the topologies that the register is taken over from.
     pub moved_from: Vec<String>,
-    /// Whether an apply is refused that would do something else than was planned.
+    /// Whether an apply is refused if its plan differs from the one that the caller has seen.
     pub as_planned: bool,
 }
 

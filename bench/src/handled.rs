@@ -1,4 +1,4 @@
-//! Which events were handled. A side is done when all were, and fails if one is missing.
+//! The set of events that were handled. A side is done when all were, and fails if one is missing.
 
 use std::{
     ops::Range,

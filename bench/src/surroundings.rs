@@ -20,7 +20,7 @@ pub(crate) struct Surroundings {
     queues: Vec<String>,
 }
 
-/// What a figure depends on besides the program.
+/// The surroundings that a figure depends on besides the program.
 #[derive(serde::Serialize)]
 pub(crate) struct About {
     pub(crate) rabbitmq: String,

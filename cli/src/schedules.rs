@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::output::GREEN;
 
-/// What an apply has done with a schedule, or would do.
+/// The change of a schedule by an apply, made or planned.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Armed {
     /// The schedule.

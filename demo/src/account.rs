@@ -68,9 +68,9 @@ pub(crate) enum FoundState {
     /// A handler finished it, and got exactly the payload that was published.
     Handled,
     DeadLettered,
-    /// It is in another queue.
+    /// The event is in another queue.
     Waiting,
-    /// It was not found, but a newer event of its slot is in one of the states above.
+    /// The event was not found, but a newer event of its slot is in one of the states above.
     Coalesced,
     Lost,
 }

@@ -47,7 +47,7 @@ pub(crate) enum Step {
     RedisEmptied,
     /// A replica of Redis stops following its master.
     ReplicaStops,
-    /// That replica becomes the master.
+    /// The replica becomes the master.
     RedisRolledBack,
     /// A person begins an action, perhaps with a fault. `about` is the index of the letter or slot.
     Acts {

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Titles, and the heads of tables.
 pub const BOLD: Style = Style::new().bold();
-/// What is less important.
+/// The style of less important text.
 pub const DIM: Style = Style::new().dimmed();
 /// A number within its limit.
 pub const GREEN: Style = AnsiColor::Green.on_default().bold();

@@ -1,4 +1,4 @@
-//! What the soak and the benchmark share: servers of their own, an applied topology, progress, tables and notes of runs.
+//! The common part of the soak and the benchmark: servers of their own, an applied topology, progress, tables and notes of runs.
 
 #![allow(
     clippy::len_without_is_empty,

@@ -71,7 +71,7 @@ pub enum Outcome {
     /// The run failed for a reason that may pass. The type's `on-failure` decides what follows. With `retry`,
     /// and after a round of `in-place`, an attempt is spent, and after `max-attempts` the event goes to dead-letter.
     Retry {
-        /// What failed, for people.
+        /// The cause of the failure, for people.
         reason: String,
         /// The delay, rounded up to milliseconds, instead of the type's own. A delay longer than
         /// one round of the ladder (at least its `horizon`) is cut to that, with a warning in the log.

@@ -119,7 +119,7 @@ pub struct TypeSpec {
     pub handler_timeout: Duration,
     /// How long a stopping worker waits for its running handlers.
     pub drain_timeout: Duration,
-    /// Which events of one reference become one run.
+    /// The events of one reference that become one run.
     pub coalesce: Coalesce,
     /// The strategy for failures.
     pub on_failure: OnFailure,

@@ -11,7 +11,7 @@ pub const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// A message TTL: whole milliseconds, at least one, at most ten years.
 ///
-/// It is written in the largest unit that divides it exactly, so that one TTL has one name:
+/// A TTL is written in the largest unit that divides it exactly, so that one TTL has one name:
 ///
 /// ```
 /// use hatchery::Ttl;

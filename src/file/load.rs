@@ -26,7 +26,7 @@ pub enum ReadError {
     /// The file could not be read.
     #[error("cannot read {path}")]
     Io {
-        /// Which file.
+        /// The path of the file.
         path: String,
         /// The operating system's error.
         source: io::Error,
@@ -34,7 +34,7 @@ pub enum ReadError {
     /// The file is not UTF-8.
     #[error("{path} is not text: byte {at} is not UTF-8")]
     NotText {
-        /// Which file.
+        /// The path of the file.
         path: String,
         /// The position of the first byte that is not UTF-8.
         at: usize,

@@ -18,7 +18,7 @@ pub struct Key {
     pub name: &'static str,
     /// The values that it takes.
     pub kind: Kind,
-    /// What the key means if it is absent.
+    /// The meaning of an absent key.
     pub absent: Absent,
     /// The description that editors and the reference show.
     #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the reference shows it"))]
@@ -29,7 +29,7 @@ pub struct Key {
     pub example: &'static str,
 }
 
-/// What an absent key means.
+/// The meaning of an absent key.
 #[derive(Clone, Copy, Debug)]
 pub enum Absent {
     /// The file is refused.

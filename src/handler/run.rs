@@ -115,7 +115,7 @@ impl Run {
 pub trait Handler: Send + Sync + 'static {
     /// Handles one event.
     ///
-    /// It may run again for the same event: after an error, and after a crash. The future is dropped at the type's
+    /// The handler may run again for the same event: after an error, and after a crash. The future is dropped at the type's
     /// `handler-timeout`, and at the end of a stopping worker's drain limit.
     async fn handle(&self, run: Run) -> Outcome;
 }

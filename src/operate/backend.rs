@@ -94,7 +94,7 @@ impl Events {
     }
 }
 
-/// What `hatchery-admin` uses beside the fields.
+/// The methods that `hatchery-admin` calls.
 impl Backend {
     /// Publishes until the broker confirms. `message` builds the message anew for each try.
     ///
@@ -110,14 +110,14 @@ impl Backend {
         self.routes.to_scheduler(copy, copy.early_by(self.clock.shared()))
     }
 
-    /// Returns what publishes the events of schedules.
+    /// Returns the publisher of the events of schedules.
     #[must_use]
     pub fn repairer(&self) -> Repairer<'_> {
         let Self { topology, routes, broker, register, clock, outage, .. } = self;
         Repairer { topology, routes, broker: &**broker, register: &**register, clock: &**clock, outage }
     }
 
-    /// Returns what the register has to know of the events of a type.
+    /// Returns the settings of a type that the register needs.
     #[must_use]
     pub fn terms(&self, event_type: &EventType) -> Option<Terms> {
         self.topology.types.get(event_type).map(|spec| spec.terms(&self.topology.redis))

@@ -1,4 +1,4 @@
-//! What people do to events that wait, with a register and a broker in memory.
+//! Finding, cancelling and moving events that wait, with a register and a broker in memory.
 
 #[path = "../../tests/support/events.rs"]
 mod events;

@@ -102,7 +102,7 @@ impl HandlerHealth {
         self.gauge(1.0);
     }
 
-    /// Notes that a run which started at `started` ended in another way. That of a run from before the outage tells nothing.
+    /// Notes that a run which started at `started` ended in another way. The end of a run from before the outage tells nothing.
     pub(crate) fn available(&self, started: Instant) {
         if !self.is_down() {
             return;

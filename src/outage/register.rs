@@ -68,7 +68,7 @@ pub(crate) enum Health {
     Probing,
 }
 
-/// What a publisher or a worker knows of the register.
+/// The health of the register, as a publisher or a worker knows it.
 pub(crate) struct RegisterHealth {
     side: Side,
     known: watch::Sender<Known>,

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// The time between two lines.
 const EACH: Duration = Duration::from_mins(1);
 
-/// What to do about a broker or a Redis that refuses this program.
+/// The remedy where a broker or a Redis refuses this program.
 pub(super) const REFUSED: &str = "correct the user, the password or its permissions. A URL from a file (AMQP_URL_FILE, \
                                   REDIS_URL_FILE) is read again at each try; for any other, restart this program";
 

@@ -19,7 +19,7 @@ type Waiting<T> = (BoxFuture<'static, T>, oneshot::Sender<T>);
 
 /// The publishes of one type that have not begun.
 pub(super) struct Line<T> {
-    /// What waits behind that which a task begins. `None` if there is no task.
+    /// The publishes that wait behind the one which a task begins. `None` if there is no task.
     waiting: Mutex<Option<VecDeque<Waiting<T>>>>,
     runtime: Handle,
 }

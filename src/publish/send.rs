@@ -12,7 +12,7 @@ use crate::{
     ports::{Broker, BrokerError, Confirming},
 };
 
-/// What waits for the confirm of a message that was sent, or why it was not; `None` if it was too late to send it.
+/// A sent message that waits for its confirm, or the error of sending; `None` if it was too late to send the message.
 pub(super) type Given = Option<Result<Confirming, BrokerError>>;
 
 /// Sends a message, unless it is too late. What is given one after the other reaches a queue in that order.

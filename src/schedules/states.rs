@@ -1,4 +1,4 @@
-//! What Redis is told of schedules.
+//! Changes of a schedule's state in Redis, and the record of its events.
 
 use jiff::Timestamp;
 

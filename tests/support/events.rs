@@ -178,7 +178,7 @@ impl World {
         self.register.with_shard(|shard| shard.leases.clear());
     }
 
-    /// What was published, each with its exchange and routing key.
+    /// Returns the published events, each with its exchange and routing key.
     pub(crate) fn sent(&self) -> Vec<(String, Event)> {
         let published = self.script.published.lock().expect("no panic").clone();
         let read = |message: Message| {

@@ -133,7 +133,7 @@ impl Declarer {
     ///
     /// # Errors
     /// When the plan is blocked, an object was refused, or the connection was lost; the error lists the objects that
-    /// are left. Doing it again does no harm.
+    /// are left. A second call with the next plan writes those.
     pub async fn carry_out(
         &self,
         plan: &Plan,

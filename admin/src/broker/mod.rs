@@ -1,4 +1,4 @@
-//! What AMQP alone can do. Carries out plans for `apply` and `destroy`: declares objects, takes the steps of a migration, moves
+//! The work that needs AMQP alone. Carries out plans for `apply` and `destroy`: declares objects, takes the steps of a migration, moves
 //! messages. Looks at queues for `status`.
 
 pub mod declare;

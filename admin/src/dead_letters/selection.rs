@@ -1,4 +1,4 @@
-//! Which letters somebody asks for.
+//! The selection of dead letters: by type, reference, id, time and reason.
 
 use jiff::Timestamp;
 

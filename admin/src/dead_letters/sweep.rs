@@ -46,7 +46,7 @@ pub(super) trait Act: Send + Sync + 'static {
     /// Whether letters of this standing are left.
     fn leaves(&self, standing: &Standing) -> bool;
 
-    /// Acts on a batch, and acknowledges its letters. Returns how many.
+    /// Acts on a batch, and acknowledges its letters. Returns the number of letters.
     async fn act(&self, batch: Vec<Held>) -> (u64, Result<(), DeadLettersError>);
 }
 
@@ -74,18 +74,18 @@ pub struct Tally {
     pub others: u64,
 }
 
-/// The end of a sweep. The letters that are not done are in their queue.
+/// The result of a sweep. The letters that it did not act on are in their queue.
 #[derive(Debug)]
 pub struct Swept {
     /// The numbers of letters.
     pub tally: Tally,
-    /// Whether it was stopped before its end.
+    /// Whether the sweep was stopped before its end.
     pub interrupted: bool,
-    /// The error that ended it.
+    /// The error that ended the sweep.
     pub error: Option<DeadLettersError>,
 }
 
-/// The letters to act on, and what the person who asks for that gives.
+/// The letters to act on, and the wishes of the person who asks for the sweep.
 #[derive(Clone, Copy)]
 pub struct Sweep<'a> {
     /// The queue.
@@ -127,11 +127,11 @@ struct Turns<'a, A> {
     next_at: Instant,
 }
 
-/// How a turn has ended.
+/// The result of a turn.
 enum TurnEnd {
-    /// There is nothing left to do.
+    /// No letter is left to act on.
     Over,
-    /// Letters may be left that are to be acted on.
+    /// Letters to act on may be left.
     Later,
 }
 
@@ -161,7 +161,7 @@ impl<A: Act> Turns<'_, A> {
         Ok(end)
     }
 
-    /// Reads the queue, and gives the selected letters to the act. Those that are left stay in the queue.
+    /// Reads the queue, and acts on the selected letters. All other letters stay in the queue.
     async fn act_on(&mut self, look: &mut dyn Look) -> Result<TurnEnd, DeadLettersError> {
         let length = TURN + Duration::from_secs(self.tally.ready / LETTERS_A_SECOND);
         let until = Instant::now() + length.min(LONGEST_TURN);

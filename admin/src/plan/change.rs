@@ -1,4 +1,4 @@
-//! A difference between the file and the broker, and what a plan does about it.
+//! A difference between the file and the broker, and the action of a plan on it.
 
 use std::fmt;
 
@@ -72,7 +72,7 @@ impl Change {
     }
 }
 
-/// What a plan does with an object.
+/// The action of a plan on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {

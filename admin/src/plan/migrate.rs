@@ -59,8 +59,8 @@ fn unless_stuck(view: &View<'_>, Migration { change, next }: Migration) -> Migra
     blocked(change, &why)
 }
 
-/// Replaces an exchange that somebody has declared anew. Others publish to it under its name, so there is no stand-in. One that
-/// is killed in between has removed bindings that the file does not ask for; what they routed goes to `unrouted`.
+/// Replaces an exchange that somebody has declared anew. Others publish to it under its name, so there is no stand-in. A
+/// replacement that is killed in between has removed bindings that the file does not ask for; what they routed goes to `unrouted`.
 fn exchange_replacement(view: &View<'_>, exchange: &Exchange) -> Option<Migration> {
     let live = view.exchange(&exchange.name).filter(|live| view.owns(&live.name, &live.arguments))?;
     let differences = compare::exchange(exchange, live);
@@ -77,7 +77,7 @@ fn exchange_replacement(view: &View<'_>, exchange: &Exchange) -> Option<Migratio
         };
         target && view.exchange(&binding.source).is_some()
     };
-    // Those of the file first: they matter most, and a stranger's queue may refuse its binding.
+    // The bindings of the file come first: they matter most, and a stranger's queue may refuse its binding.
     let wanted = view.desired.bindings.iter().filter(|binding| is_of_it(binding) && is_there(binding));
     let mut bindings: Vec<Binding> = wanted.cloned().collect();
     for live in view.observed.bindings.iter().map(any).filter(is_of_it) {

@@ -29,8 +29,8 @@ const HARMFUL: [&str; 9] = [
     "delivery-limit",
 ];
 
-/// Makes a quorum queue of RabbitMQ 4.3 hold back what a consumer returns: a type that keeps its order loses it, and nothing
-/// but the management API counts what waits so.
+/// Policy key by which a quorum queue of RabbitMQ 4.3 holds back returned messages: a type that keeps its order loses the order,
+/// and nothing but the management API counts these messages.
 const DELAYED_RETRY: &str = "delayed-retry-type";
 
 /// Policy keys that do no harm to a queue. Any other key may be one of a RabbitMQ that is newer than this program.
@@ -53,7 +53,7 @@ const HARMLESS: [&str; 20] = [
     // Nothing without `delayed-retry-type`.
     "delayed-retry-min",
     "delayed-retry-max",
-    // `patience` compares it with the file.
+    // `ack_timeout` compares it with the file.
     "consumer-timeout",
     // Exchanges and streams alone have these.
     "alternate-exchange",
@@ -100,7 +100,7 @@ fn effect(key: &str, value: &Value, kind: &str) -> Effect {
     }
 }
 
-/// Returns the keys of a policy that do this to a queue of this kind.
+/// Returns the keys of a policy that have this effect on a queue of this kind.
 fn keys<'a>(policy: &'a LivePolicy, kind: &str, what: Effect) -> Vec<&'a str> {
     let definition = policy.definition.iter();
     definition.filter(|(key, value)| effect(key, value, kind) == what).map(|(key, _)| key.as_str()).collect()
@@ -158,7 +158,7 @@ pub struct Shadowing {
     pub operator: bool,
     /// The keys that do harm. Empty if it only keeps the topology's own policy from applying.
     pub keys: Vec<String>,
-    /// Whether nothing is known of `keys`: they may do harm.
+    /// Whether the effect of `keys` is unknown, so that they may do harm.
     pub unknown: bool,
     /// The owned queues that it applies to.
     pub queues: Vec<String>,

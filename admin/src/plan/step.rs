@@ -58,7 +58,7 @@ pub struct Move {
     /// Where events whose date is still ahead are published instead; `None` for a queue whose messages wait for no
     /// date.
     pub dated: Option<Dated>,
-    /// What is deleted once all messages are moved.
+    /// The objects that are deleted once all messages are moved.
     pub then: Then,
 }
 

@@ -88,11 +88,11 @@ impl Schedules {
         Ok(changes)
     }
 
-    /// Arms every schedule of the file that is new, has another definition, or has lost its next event, and removes those that have left
-    /// the file. Doing it again does no harm.
+    /// Arms every schedule of the file that is new, has another definition, or has lost its next event, and removes the schedules
+    /// that have left the file. A second call changes nothing.
     ///
     /// # Errors
-    /// When Redis or the broker does not answer. The schedules before are armed.
+    /// When Redis or the broker does not answer. The schedules before the failed one are armed.
     pub async fn apply(&self) -> Result<Vec<(String, ScheduleChange)>, SchedulesError> {
         let mut changes = Vec::new();
         for definition in self.0.shared.topology.schedules.values() {
@@ -165,8 +165,8 @@ impl Schedules {
     /// Resumes a paused schedule. Returns when its next event is due; `None` if it was not paused.
     ///
     /// # Errors
-    /// When the schedule is unknown or was applied with another definition, or Redis or the broker does not answer. It may be called
-    /// again.
+    /// When the schedule is unknown or was applied with another definition, or Redis or the broker does not answer. The call
+    /// may be repeated.
     pub async fn resume(&self, name: &str) -> Result<Option<Timestamp>, SchedulesError> {
         let definition = self.definition(name)?;
         let (mut before, mut due) = (None, None);

@@ -48,13 +48,13 @@ pub struct Letters {
 /// The remedy for a stranger's policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cure {
-    /// The policy goes.
+    /// Delete the policy.
     Clear,
-    /// Its limit is raised by this command first. A timer that it has wedged learns that its target has room when the target
-    /// falls below its limit, and not when the limit goes.
+    /// First raise the limit of the policy, with this command. A timer that it has wedged learns that its target has room when
+    /// the target falls below its limit, and not when the limit goes.
     Raise(String),
-    /// Its limit is raised, and timers are wedged still: it stays until they are not. RabbitMQ tries every three minutes to deliver what
-    /// is in them, so after ten minutes the policy is not the cause, and need not stay.
+    /// Keep the policy for now: its limit is raised, and timers are still wedged. RabbitMQ tries every three minutes to deliver
+    /// what is in the timers, so after ten minutes the policy is not the cause, and need not stay.
     Wait,
 }
 
@@ -92,7 +92,7 @@ pub enum Finding {
     RedisAway {
         /// The cause.
         why: String,
-        /// The number of events that wait for it in queues without a consumer.
+        /// The number of events that wait for Redis in queues without a consumer.
         waiting: u64,
     },
     /// Redis answers, and takes no writes: it is a replica, or its memory is full.
@@ -101,7 +101,7 @@ pub enum Finding {
         state: &'static str,
         /// The cause.
         why: String,
-        /// The number of events that wait for it in queues without a consumer.
+        /// The number of events that wait for Redis in queues without a consumer.
         waiting: u64,
     },
     /// The register belongs to another broker.
@@ -160,11 +160,11 @@ pub enum Finding {
         queues: Vec<String>,
         /// The number of deliveries.
         held: u64,
-        /// For how long it has acknowledged none, in seconds.
+        /// The time in which the connection has acknowledged none, in seconds.
         silent_seconds: u64,
     },
-    /// A type that keeps its order, and whose worker acknowledges nothing: it tries its oldest event again and again, or is
-    /// frozen.
+    /// Types that keep their order, and whose worker acknowledges nothing: the worker tries its oldest event again and
+    /// again, or is frozen.
     Blocked {
         /// The types.
         types: Vec<String>,
@@ -172,9 +172,9 @@ pub enum Finding {
         connection: String,
         /// The name that the program gave its connection.
         program: Option<String>,
-        /// The number of deliveries that it holds.
+        /// The number of deliveries that the connection holds.
         held: u64,
-        /// For how long it has acknowledged none, in seconds.
+        /// The time in which the connection has acknowledged none, in seconds.
         silent_seconds: u64,
         /// The command that shows the events that wait, or the workers.
         #[serde(skip)]
@@ -186,9 +186,9 @@ pub enum Finding {
         why: String,
         /// The types that wait.
         types: Vec<String>,
-        /// How many workers it is away for.
+        /// The number of workers whose handler is unavailable.
         workers: u64,
-        /// How many workers the types have.
+        /// The number of workers that the types have.
         of: u64,
         /// The command that shows the events that wait, or the workers.
         #[serde(skip)]
@@ -207,7 +207,7 @@ pub enum Finding {
         #[serde(serialize_with = "in_millis")]
         #[schemars(with = "String")]
         due: Timestamp,
-        /// For how long it is due, in words.
+        /// The time since it was due, in words.
         #[serde(skip)]
         ago: String,
         /// How many such events there are, at least.
@@ -237,7 +237,7 @@ pub enum Finding {
         /// How far its clock is ahead of Redis's, in seconds; negative if it is behind.
         ahead_seconds: i64,
     },
-    /// The management API does not answer, so that most of this is not known.
+    /// The management API does not answer, so most of the status is not known.
     ManagementAway {
         /// The cause.
         why: String,
@@ -250,7 +250,7 @@ pub enum Finding {
         #[serde(serialize_with = "in_millis")]
         #[schemars(with = "String")]
         due: Timestamp,
-        /// For how long it is due, in words.
+        /// The time since it was due, in words.
         #[serde(skip)]
         ago: String,
     },

@@ -248,7 +248,7 @@ fn waiting(name: &str, figures: &Figures) -> Option<Queue> {
     Some(Queue { queue: name.to_owned(), messages })
 }
 
-/// What explains that the events of a type wait.
+/// The causes that explain why the events of a type wait.
 #[derive(Default)]
 struct Explained<'f> {
     queues: Vec<&'f str>,

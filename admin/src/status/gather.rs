@@ -64,7 +64,7 @@ pub struct Looks<'a> {
 }
 
 impl Admin {
-    /// Begins to look at the topology again and again. Connects to nothing yet.
+    /// Prepares the looks at a topology. Opens no connection.
     ///
     /// # Errors
     /// When the URL of Redis is invalid.
@@ -77,7 +77,7 @@ impl Admin {
 }
 
 impl Looks<'_> {
-    /// Looks once more. Whether a timer is wedged shows after some looks.
+    /// Looks once more. A wedged timer is found after some looks.
     ///
     /// # Errors
     /// As [`Admin::status`].
@@ -104,7 +104,7 @@ impl Looks<'_> {
         Status::of(self.admin.topology(), &self.admin.desired, seen)
     }
 
-    /// Looks at everything, after the readings of the looks before.
+    /// Looks at the broker and Redis, and adds the readings of the looks before.
     pub(super) async fn look(&self) -> Result<Observation, AdminError> {
         let mut seen = Box::pin(self.look_at_broker()).await?;
         seen.vhost = self.admin.broker.vhost();
@@ -239,7 +239,7 @@ impl Looks<'_> {
                     trouble @ (Trouble::ReadOnly | Trouble::OutOfMemory) => {
                         Some(Refusal { trouble, why: error.to_string() })
                     }
-                    // It takes the writes of workers perhaps, whose user may do more.
+                    // Redis may take the writes of workers, whose user may do more.
                     Trouble::Refusing => {
                         blind.push(Blind::Writes);
                         None
@@ -253,7 +253,7 @@ impl Looks<'_> {
         match asked.await {
             Ok(register) => Redis::There(register),
             Err(RegisterError::InUse { by, .. }) => Redis::Taken { by },
-            // Nobody said that there is a Redis where it would be by default.
+            // No address was given, and there need not be a Redis at the default one.
             Err(_) if !self.admin.is_redis_given => Redis::NotGiven,
             Err(error) => Redis::Away { why: error.to_string() },
         }
@@ -378,7 +378,7 @@ mod tests {
     async fn a_frozen_broker_is_given_up_after_the_limit_of_one_look() {
         let topology =
             hatchery::file::read("version: 1\nname: t\ntypes: { log: { register: off } }\n", "topology.yaml");
-        // It takes connections, as the kernel does for a stopped process, and answers none.
+        // This peer takes connections, as the kernel does for a stopped process, and answers none.
         let frozen = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = frozen.local_addr().expect("an address");
         let builder = Hatchery::builder(topology.expect("a valid file")).amqp_url(format!("amqp://u:s3cret@{at}"));

@@ -13,7 +13,7 @@ use crate::{
     live::Observed,
 };
 
-/// Everything that was seen. `None` means that it is not known.
+/// The state of the broker and of Redis. `None` means that a part is not known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observation {
     pub(super) at: Timestamp,
@@ -60,7 +60,7 @@ pub(super) enum Redis {
     /// No type uses the register.
     #[default]
     Unused,
-    /// Nobody said where Redis is, and it is not where it would be by default.
+    /// No address of Redis was given, and none answers at the default one.
     NotGiven,
     /// Redis does not answer, or refuses.
     Away {

@@ -1,4 +1,4 @@
-//! What `status` returns: what the screen of the command line shows, and what its JSON document holds.
+//! The result of `status`: the command line shows it on the screen, and as a JSON document.
 
 use hatchery::{
     Topology,
@@ -63,13 +63,13 @@ pub enum Verdict {
 pub struct Found {
     /// How bad it is.
     pub severity: Severity,
-    /// What is wrong, as a sentence.
+    /// The problem, as a sentence.
     pub message: String,
     /// A command that helps, or that shows more.
     pub command: String,
     /// The place in the documentation that says what to do.
     pub runbook: String,
-    /// What was found.
+    /// The finding itself.
     #[serde(flatten)]
     pub(crate) finding: Finding,
 }

@@ -1,4 +1,4 @@
-//! What a finding says, and the command that helps.
+//! The sentence of a finding, and the command that helps.
 
 use hatchery::internals::{clocks, words::plain};
 use jiff::{SignedDuration, Timestamp};

@@ -39,9 +39,9 @@ const FEW: u32 = 5_000;
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// What is measured.
+    /// The measured work, in words.
     pub(crate) about: &'static str,
-    /// What it is compared with.
+    /// The work that it is compared with, in words.
     pub(crate) beside: &'static str,
     /// The usual number of events.
     pub(crate) events: u32,

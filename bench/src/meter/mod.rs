@@ -42,7 +42,7 @@ impl Sub for Cpu {
     }
 }
 
-/// What one side of a case did in one round.
+/// The work of one side of a case in one round.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measured {
     pub(crate) events: u32,
@@ -137,7 +137,7 @@ impl Meter {
 #[derive(Clone, Copy)]
 enum Client {
     This,
-    /// This process and all that it starts.
+    /// The process with this id, and all that it starts.
     Tree(u32),
 }
 

@@ -52,7 +52,7 @@ pub(super) struct SourceQueue {
     /// The queue: of this topology without the topology's name, of somebody else as it is.
     pub(super) queue: String,
     pub(super) is_declared: bool,
-    /// What becomes of the messages, in one line.
+    /// The use of the messages, in one line.
     pub(super) about: String,
 }
 

@@ -58,7 +58,7 @@ pub(crate) struct Answer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Schema {
     Written,
-    /// This schema existed already.
+    /// The file existed already, with this schema.
     Same,
     /// Another schema existed, and was left as it is.
     Kept,

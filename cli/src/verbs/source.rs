@@ -1,4 +1,4 @@
-//! `topology source`: shows what becomes of a message.
+//! `topology source`: shows the events that a message becomes.
 
 use std::path::PathBuf;
 

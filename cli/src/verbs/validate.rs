@@ -82,9 +82,9 @@ pub(crate) struct FindingView {
     line: usize,
     /// The column, from 1.
     column: usize,
-    /// What is wrong.
+    /// The error.
     message: String,
-    /// What to write instead.
+    /// The correction.
     help: String,
 }
 

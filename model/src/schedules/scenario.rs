@@ -34,7 +34,7 @@ pub(crate) struct Scenario {
     pub(crate) mode: Mode,
     /// The applies, in any order: which definition the file of each has, and `None` if the schedule has left it.
     pub(crate) applies: &'static [Option<u8>],
-    /// Which definition the files of the workers have. The first of these workers heal only before the second apply has ended.
+    /// The definition that the files of the workers have. The first of these workers heal only before the second apply has ended.
     pub(crate) files: [u8; 2],
     pub(crate) kinds: &'static [Fault],
     pub(crate) faults: u8,

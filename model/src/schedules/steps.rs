@@ -1,4 +1,4 @@
-//! What can happen next. Each step is one effect: a message published, a state written, an event settled or acknowledged.
+//! The steps that can happen next. Each step is one effect: a message published, a state written, an event settled or acknowledged.
 
 use hatchery::internals::schedule::{
     rule::{Arm, Mode},

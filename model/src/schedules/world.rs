@@ -22,7 +22,7 @@ pub(crate) struct Copy {
     pub(crate) definition: u8,
 }
 
-/// What the register knows of an event.
+/// The state of an event in the register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Mark {
     pub(crate) finished: bool,
@@ -35,11 +35,11 @@ pub(crate) struct Mark {
 pub(crate) enum At {
     /// The register has granted the claim.
     Claimed,
-    /// The event is admitted, and this is to be published next.
+    /// The event is admitted. The next event is to be published.
     Arming(Arm, End),
-    /// This is published.
+    /// The next event is published.
     Armed(Arm, End),
-    /// The start is to be written, and then this is to be published.
+    /// The start is to be written, and then the next event is to be published.
     Starting(Option<Arm>, End),
     /// The handler runs.
     Running,
@@ -51,7 +51,7 @@ pub(crate) enum At {
     Settled,
 }
 
-/// What an armed event is for: the run of this one, its skipping, its end, or that it was settled elsewhere.
+/// The reason to arm the next event: this one runs, is skipped, has ended, or was settled elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum End {
     Run,

@@ -49,7 +49,7 @@ pub(crate) struct Crew {
     pub(crate) killed: Killed,
 }
 
-/// What killed workers had finished and not settled.
+/// The events that killed workers had finished and not settled.
 #[derive(Default)]
 pub(crate) struct Killed {
     /// For each kill, the number of these events.

@@ -11,7 +11,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// How many looks in a row have to find that all is over: a second run of an event may be under way.
 const CALM: u32 = 6;
 
-/// What a look has found.
+/// The result of a look.
 pub(crate) struct Look {
     pub(crate) done: usize,
     pub(crate) all: usize,

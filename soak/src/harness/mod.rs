@@ -1,4 +1,4 @@
-//! What the soaks have in common: they begin alike, run workers that are killed and replaced, watch until all is over,
+//! The common part of the soaks: they begin alike, run workers that are killed and replaced, watch until all is over,
 //! and account for every event.
 
 mod account;

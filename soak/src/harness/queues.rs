@@ -71,7 +71,7 @@ pub(crate) struct Queues {
     connection: Connection,
     /// All queues of the topology.
     pub(crate) all: Vec<String>,
-    /// Those that lead to a worker: all but the dead-letter queues and `unrouted`.
+    /// The queues that lead to a worker: all but the dead-letter queues and `unrouted`.
     pub(crate) ways: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The same ladder with bare lapin: only the queues and bindings that an event needs, a publisher with confirms and a
+//! The ladder with bare lapin, for comparison: only the queues and bindings that an event needs, a publisher with confirms and a
 //! consumer that acknowledges.
 
 use std::time::{Duration, Instant};

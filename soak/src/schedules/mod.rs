@@ -267,7 +267,7 @@ impl Scene<'_> {
     }
 }
 
-/// What was seen while nothing was killed.
+/// The observations while nothing was killed.
 struct Watched {
     /// The first instant, in ms since 1970.
     from: i64,

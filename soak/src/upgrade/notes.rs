@@ -12,7 +12,7 @@ use super::plan::Kind;
 pub(super) enum Side {
     /// The last release.
     Released,
-    /// This tree.
+    /// The version of this source tree.
     This,
 }
 

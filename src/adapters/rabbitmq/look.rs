@@ -1,6 +1,6 @@
 //! Looks at a queue and keeps its order.
 //!
-//! What a quorum queue does with messages that come back (measured on 3.10.8 and 4.3.6):
+//! A quorum queue treats messages that come back as follows (measured on 3.10.8 and 4.3.6):
 //!
 //! - Closing the channel returns its messages in their order, also those of several consumers on the channel.
 //!   `basic.nack` for several messages returns them in any order on 3.10, and so does closing a channel that used
@@ -55,7 +55,7 @@ const RETURN_LIMIT: Duration = Duration::from_secs(10);
 /// How the consumer of a look has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It was cancelled, by this look or because the queue was deleted.
+    /// The consumer was cancelled, by this look or because the queue was deleted.
     Cancelled,
     /// A message or the broker has ended its channel or connection.
     Failed,

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{adapters::clock::SystemClock, domain::clocks, ports::Clock};
 
-/// What Redis's clock has shown last. The time since then is measured by the monotonic clock, which nobody sets.
+/// The last reading of Redis's clock. The time since then is measured by the monotonic clock, which nobody sets.
 #[derive(Debug, Default)]
 pub(super) struct LastReading(Mutex<Option<Reading>>);
 

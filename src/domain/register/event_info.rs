@@ -10,7 +10,7 @@ use crate::domain::{
 
 /// A slot and its newest event, as far as the register knows them.
 ///
-/// It is for people, and may be wrong after Redis has lost data. Nothing is decided from it.
+/// The info is for people, and may be wrong after Redis has lost data. No code decides by it.
 ///
 /// ```no_run
 /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {

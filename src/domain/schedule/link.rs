@@ -46,7 +46,7 @@ struct Words {
     extra: bool,
 }
 
-/// Which event of a schedule an id names.
+/// The event of a schedule that an id names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// The event of an instant.

@@ -18,19 +18,19 @@ use crate::domain::{
 pub struct Rule {
     /// The instants, or the interval.
     pub calendar: Calendar,
-    /// What the next instant is counted from.
+    /// The time from which the next instant is counted.
     pub mode: Mode,
     /// The most by which an event may be later than its instant, so that many schedules do not run at one moment.
     pub jitter: Duration,
-    /// What happens at an instant at which the run before has not ended.
+    /// The rule for an instant at which the run before has not ended.
     pub overlap: Overlap,
-    /// Which of the instants run that passed before their events could start.
+    /// The rule for instants that passed before their events could start: which of them run.
     pub catch_up: CatchUp,
-    /// What follows when an event goes to dead-letter.
+    /// The rule for the schedule when an event of it goes to dead-letter.
     pub on_failure: OnScheduleFailure,
 }
 
-/// What the next instant of a schedule is counted from.
+/// The time from which the next instant of a schedule is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -40,7 +40,7 @@ pub enum Mode {
     Sequential,
 }
 
-/// What happens at an instant at which the run before has not ended.
+/// The rule for an instant at which the run before has not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overlap {
@@ -51,7 +51,7 @@ pub enum Overlap {
     Skip,
 }
 
-/// Which of the instants run that passed before their events could start.
+/// The rule for instants that passed before their events could start: which of them run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CatchUp {
@@ -64,7 +64,7 @@ pub enum CatchUp {
     All,
 }
 
-/// What follows when an event of a schedule goes to dead-letter.
+/// The rule for a schedule when an event of it goes to dead-letter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnScheduleFailure {

@@ -27,15 +27,15 @@ pub struct ScheduledRun {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum RunOutcome {
-    /// It has run.
+    /// The event has run.
     Done,
-    /// It was not run.
+    /// The event was not run.
     Skipped(String),
-    /// Its run has failed, and it was dropped.
+    /// The run of the event has failed, and the event was dropped.
     Dropped(String),
-    /// It went to dead-letter.
+    /// The event went to dead-letter.
     DeadLetter(String),
-    /// A text of another version. It is kept as it is.
+    /// The text of an outcome that another version of hatchery wrote. The text is kept unchanged.
     Other(String),
 }
 

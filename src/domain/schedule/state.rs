@@ -68,16 +68,16 @@ pub struct Paused {
     pub reason: String,
 }
 
-/// What becomes of an event whose claim was granted.
+/// The decision about an event whose claim was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It runs.
+    /// The event runs.
     Run,
-    /// It is settled without a run. The schedule goes on with the next event.
+    /// The event is settled without a run. The schedule goes on with the next event.
     Skip(&'static str),
-    /// The run before it has not ended, so it waits.
+    /// The event waits, because the run before it has not ended.
     Wait,
-    /// It does not belong to the schedule any more. `is_armed` tells whether another copy of the event does.
+    /// The event is dropped, because it does not belong to the schedule any more. `is_armed` tells whether another copy of the event does.
     Drop {
         /// Why.
         why: &'static str,
@@ -89,11 +89,11 @@ pub enum Admission {
 /// An event that the chain of a schedule needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Nobody has published it.
+    /// An event that nobody has published.
     Unpublished(Arm),
-    /// It was published, and is late: lost, or behind others in its queue. Published again, it runs once.
+    /// An event that was published, and is late: lost, or behind others in its queue. Published again, it runs once.
     Late(Arm),
-    /// Another one is armed, which lies too far ahead.
+    /// An event in place of the armed one, which lies too far ahead.
     Ahead(Arm),
 }
 

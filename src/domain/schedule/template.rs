@@ -17,7 +17,7 @@ use crate::domain::{
     words::{EventType, Reference},
 };
 
-/// What all events of a schedule have in common.
+/// The fields that all events of a schedule have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     link: Link,

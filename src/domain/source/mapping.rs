@@ -79,7 +79,7 @@ pub enum Unmappable {
         key: String,
         /// The pointer.
         at: Pointer,
-        /// What is there.
+        /// The kind of value that is there.
         found: &'static str,
     },
     /// The text at a pointer is not valid for this key.
@@ -99,7 +99,7 @@ pub enum Unmappable {
         key: String,
         /// The pointer.
         at: Pointer,
-        /// What is there, as JSON, cut.
+        /// The value that is there, as JSON, cut.
         found: String,
     },
     /// The payload is larger than the file allows.

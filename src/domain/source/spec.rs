@@ -22,7 +22,7 @@ pub struct SourceSpec {
     pub timezone: TimeZone,
     /// Where a message has its id. `None`: in its `message_id` property.
     pub id: Option<Pointer>,
-    /// What becomes of a message that no rule matches.
+    /// The rule for a message that no rule matches.
     pub unmatched: Unmatched,
     /// The rules, at least one. Each that matches a message makes one event.
     pub rules: Vec<Rule>,
@@ -37,7 +37,7 @@ pub enum Intake {
     Declared,
 }
 
-/// What becomes of a message that no rule matches.
+/// The rule for a message that no rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmatched {
     /// The message goes to the dead-letter queue of the source.

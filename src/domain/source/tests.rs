@@ -189,7 +189,7 @@ fn a_long_id_is_hashed_and_stays_the_same() {
 }
 
 proptest! {
-    /// Whatever comes, it becomes events that can be published, or has a reason.
+    /// Any message becomes events that can be published, or has a reason.
     #[test]
     fn any_message_becomes_events_or_has_a_reason(
         id in proptest::option::of(".{0,300}"),

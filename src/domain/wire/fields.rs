@@ -16,9 +16,9 @@ pub struct Field {
     pub place: Place,
     /// Its format.
     pub format: &'static str,
-    /// What it says.
+    /// The meaning of the field.
     pub about: &'static str,
-    /// What its absence means.
+    /// The meaning of its absence.
     pub absent: &'static str,
     /// The programs that write it.
     pub writers: &'static str,

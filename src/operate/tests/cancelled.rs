@@ -1,4 +1,4 @@
-//! What a cancel reaches that Redis does not know, and what it must not reach.
+//! A cancel of events that Redis does not know: the copies that it must reach, and those that it must not.
 
 use super::*;
 use crate::domain::register::Cancel;

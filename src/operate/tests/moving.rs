@@ -244,7 +244,7 @@ async fn every_event_that_a_filter_finds_is_moved_once() {
     assert_eq!((moved.len(), world.sent().len()), (1_000, 1_999));
 }
 
-/// Which events wait, each at its time in ms.
+/// Returns the waiting events, each with its due time in ms.
 async fn times(world: &World) -> Vec<(String, i64)> {
     let found = world.found(&Filter::default()).await;
     found.into_iter().map(|event| (event.id.expect("known"), event.due.expect("known").as_millisecond())).collect()

@@ -1,4 +1,4 @@
-//! What a program prints, and the lines of the log about its runs.
+//! The output of a program, and the lines of the log about its runs.
 
 use std::fs;
 

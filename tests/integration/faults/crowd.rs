@@ -16,7 +16,7 @@ use crate::support::{
 const EVENTS: usize = 60;
 /// How many events run at the same time.
 const CONCURRENCY: usize = 4;
-/// What runs, and what has run while its end was being settled, runs again.
+/// The most events that run twice: those that run, and those that have run and are being settled.
 const TWICE: usize = 2 * CONCURRENCY;
 /// A failed event keeps no place while its retry is published, so only the prefetch bounds how many wait for a confirm.
 const PREFETCH: usize = 20;

@@ -1,4 +1,4 @@
-//! What one caller publishes one after the other reaches a queue in that order.
+//! Events that one caller publishes one after the other reach a queue in that order.
 
 use futures_util::{StreamExt as _, future::join_all, stream};
 use hatchery::{

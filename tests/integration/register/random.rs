@@ -33,7 +33,7 @@ enum Version {
     Given(usize),
     /// An offset from the present, in µs.
     Near(i64),
-    /// This value.
+    /// The value itself, not an offset.
     Exactly(i64),
 }
 

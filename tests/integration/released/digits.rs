@@ -1,4 +1,4 @@
-//! What two recordings have in common.
+//! Two recordings differ in their numbers alone.
 
 /// Replaces each digit, because the numbers of two recordings differ.
 pub(super) fn without_digits(text: &str) -> String {

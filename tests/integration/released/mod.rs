@@ -1,4 +1,4 @@
-//! What a release has written is read by this code: messages, keys in Redis, objects on the broker, plan files. And this code
+//! The data that a release has written is read by this code: messages, keys in Redis, objects on the broker, plan files. And this code
 //! writes them in the same form, so that the release can read them after a roll-back.
 //!
 //! `tests/released/VERSION` has the recording of a release. `HATCHERY_RECORD=VERSION` makes one (docs/making-a-release.md).
@@ -31,7 +31,7 @@ use crate::support::{
 const LONG: Duration = Duration::from_hours(3650 * 24);
 const TYPES: [&str; 5] = ["plain", "latest", "first", "free", "tick"];
 
-/// What a release writes.
+/// The data that a release writes.
 struct Recording {
     messages: Vec<Recorded>,
     keys: Keys,

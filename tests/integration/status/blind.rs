@@ -1,4 +1,4 @@
-//! What `status` says where it cannot see everything.
+//! The findings of `status` where it cannot see everything.
 
 use std::collections::BTreeSet;
 

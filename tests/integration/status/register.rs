@@ -1,4 +1,4 @@
-//! What `status` finds in Redis.
+//! The findings of `status` about Redis.
 
 use std::collections::BTreeSet;
 

@@ -69,7 +69,7 @@ pub(crate) struct Reader<'a> {
     folder: TempDir,
     /// The virtual host is deleted when it is dropped.
     _host: &'a VirtualHost,
-    /// What pages say, and what this reader has in its place.
+    /// The words of pages, each with the words that this reader has in their place.
     instead: Vec<(String, String)>,
     /// The broker on which `rabbitmqctl` runs.
     node: Option<&'a mut Held>,

@@ -18,7 +18,7 @@ use super::Step;
 /// How long its timers are.
 #[derive(Clone, Copy)]
 pub(crate) enum Pace {
-    /// Whatever RabbitMQ takes.
+    /// Any time that RabbitMQ takes.
     Any,
     /// Over in a moment, or never in a test.
     Quick,
@@ -33,7 +33,7 @@ pub(crate) struct Case {
     pub(crate) steps: Vec<Step>,
 }
 
-/// What somebody needs to understand a failure.
+/// Prints the parts that explain a failure.
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.text)?;
@@ -140,7 +140,7 @@ fn key(topology: &Topology) -> impl Strategy<Value = String> + use<> {
     prop_oneof![15 => (word, way).prop_map(|(word, way)| format!("{word}.{way}")), 1 => "[a-z.]{0,12}"]
 }
 
-/// What workers and people do to what has arrived.
+/// Generates a step of a worker or a person on a message that has arrived.
 fn by_hand(topology: &Topology) -> impl Strategy<Value = Step> + use<> {
     let names = Names::new(topology.name.clone());
     let of_types = |name: &dyn Fn(&hatchery::internals::words::EventType) -> String| -> Vec<String> {

@@ -14,7 +14,7 @@ pub(crate) struct Rule {
     pub(crate) name: &'static str,
     pub(crate) desired: Desired,
     pub(crate) steps: Vec<Step>,
-    /// What is ready in the end.
+    /// The messages that are ready at the end.
     pub(crate) ends: &'static [(&'static str, &'static [u32])],
 }
 

@@ -1,4 +1,4 @@
-//! Which finding each observation has.
+//! The finding that follows from each observation.
 
 use std::collections::BTreeMap;
 

@@ -104,7 +104,7 @@ impl Exec {
     /// Takes a command: a program and its arguments. The program is looked up in `PATH`, unless its name has a slash.
     ///
     /// # Errors
-    /// When there is no such program, or it is not executable. So it is found before the first delivery is requested.
+    /// When there is no such program, or it is not executable: before the first delivery is requested.
     pub fn new(command: &[OsString]) -> Result<Self, ExecError> {
         let (program, arguments) = command.split_first().ok_or(ExecError::Empty)?;
         let found = which::which(program).map_err(|_| why_not_found(program))?;

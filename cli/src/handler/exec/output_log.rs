@@ -30,7 +30,7 @@ pub enum HandlerOutput {
     Discard,
 }
 
-/// Which output a line was printed to.
+/// The output that a line was printed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     Out,

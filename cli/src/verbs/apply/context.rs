@@ -1,4 +1,4 @@
-//! What an apply tells: its plan, its result, and what stopped it.
+//! The report of an apply: its plan, its result, and the reason if it stopped.
 
 use std::{
     io,

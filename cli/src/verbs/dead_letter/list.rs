@@ -1,4 +1,4 @@
-//! `topology dead-letter list`: shows why letters are there, grouped by the reason, or one by one.
+//! `topology dead-letter list`: shows the letters grouped by the reason of their failure, or one by one.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 

@@ -27,13 +27,13 @@ pub(crate) struct EventView {
     /// `waiting`, `running`, `retry`, `dead-letter`, `handled` or `cancelled`; `null` if the register has no slot. `events
     /// show` also says `started`: the event was started and has not ended, and no worker holds its lease.
     pub(super) state: Option<&'static str>,
-    /// Whether the event or one that it replaces runs.
+    /// Whether the event runs, or an event that it replaces.
     running: bool,
     /// When it is due.
     due: Option<String>,
     /// Failed attempts so far; `null` for an event that was cancelled by name.
     attempts: Option<u32>,
-    /// Why it waits, as the register has it.
+    /// The reason why the event waits, as the register has it.
     reason: Option<String>,
     /// The error of its last attempt.
     error: Option<String>,
@@ -52,7 +52,7 @@ pub(crate) struct Changed {
     result: Option<&'static str>,
     /// Why the event stays as it was.
     why: Option<String>,
-    /// When it was due before it was moved.
+    /// The due time before the event was moved.
     was_due: Option<String>,
 }
 

@@ -101,14 +101,14 @@ pub(crate) struct Placed {
     event: EventView,
     /// The queues in one of which the event is, as far as is known. Empty if it has ended, or if none of them can have it.
     queues: Vec<String>,
-    /// Its place in words; `null` if the file does not have its type.
+    /// The place of the event in words; `null` if the file does not have its type.
     #[serde(rename = "where")]
     place: Option<String>,
-    /// Commands that tell more of its place, or bring it back.
+    /// Commands that tell more of the event's place, or publish the event again.
     commands: Vec<String>,
     /// Whether a worker holds the lease of its run; `null` if that was not found out.
     leased: Option<bool>,
-    /// How often it was started and neither settled nor given back since.
+    /// The number of starts of the event since it was last settled or given back.
     starts: u32,
     /// The schedule that it belongs to; `null` if it belongs to none of the file.
     schedule: Option<OfSchedule>,
@@ -245,7 +245,7 @@ const fn is_past(event: &EventInfo) -> bool {
     event.copy.is_none() && !event.running
 }
 
-/// Returns what to look at if the register knows no such event. A handled or cancelled event that competes with no other
+/// Returns the advice if the register knows no such event. A handled or cancelled event that competes with no other
 /// is found only by its id, and messages of other programs are not in the register at all.
 fn hint(args: &Args) -> String {
     let which = match (&args.event, &args.id, &args.reference) {

@@ -26,7 +26,7 @@ pub(crate) struct Published {
     pub(super) id: String,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Account {
     /// The number of lines whose events were published.
@@ -41,7 +41,7 @@ pub(crate) struct Account {
     pub(super) stopped_before_line: Option<u64>,
 }
 
-/// What became of a line of a batch.
+/// The result of one line of a batch.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct AnsweredLine {
     /// The number of the line, from 1.

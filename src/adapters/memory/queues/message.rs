@@ -29,7 +29,7 @@ pub enum Death {
     Expired,
     /// The queue was full.
     MaxLength,
-    /// It was returned more often than the queue allows.
+    /// The message was returned more often than the queue allows.
     DeliveryLimit,
     /// A consumer rejected it. The other reasons are automatic.
     Rejected,

@@ -47,7 +47,7 @@ pub enum Loss {
     Unroutable,
     /// Without a rejection it would come back to a queue that has dead-lettered it before.
     Circle,
-    /// It was dead-lettered with the strategy at-most-once into a queue that was full.
+    /// The message was dead-lettered with the strategy at-most-once into a queue that was full.
     Full,
     /// Its queue has no dead-letter exchange.
     Nowhere(Death),

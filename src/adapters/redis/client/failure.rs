@@ -30,9 +30,9 @@ impl From<RedisError> for Failure {
 
 /// How a node of a cluster redirects a call.
 pub(super) enum Elsewhere {
-    /// This node has the slot from now on (`MOVED`).
+    /// Another node, at this address, has the slot from now on (`MOVED`).
     Moved(String),
-    /// This node takes this call, and not the next one (`ASK`).
+    /// Another node, at this address, takes this one call (`ASK`).
     Ask(String),
     /// The slot is moving between two nodes (`TRYAGAIN`).
     Later,

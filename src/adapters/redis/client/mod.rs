@@ -41,7 +41,7 @@ pub(super) struct RedisClient {
     current: Mutex<Arc<Current>>,
 }
 
-/// What the URL says. A URL from a file is read again after a failure, because passwords are rotated that way.
+/// The servers that the URL names. A URL from a file is read again after a failure, because passwords are rotated that way.
 struct Current {
     text: UrlText,
     topology: Topology,

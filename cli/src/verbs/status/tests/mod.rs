@@ -53,7 +53,7 @@ fn broken() -> Status {
     status
 }
 
-/// What AMQP alone tells, without Redis.
+/// The status as AMQP alone tells it, without Redis.
 fn by_amqp() -> Status {
     let mut status = busy();
     status.broker = None;

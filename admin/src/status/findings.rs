@@ -1,4 +1,4 @@
-//! Finds what is wrong in what was seen. Pure: the same observation has the same findings.
+//! Derives the findings from an observation. Pure: equal observations have equal findings.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
     text::relative,
 };
 
-/// Returns what is wrong, the worst first.
+/// Returns the findings, the worst first.
 pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
     let alone = without_consumer(desired, seen);
     // The workers of these types may be there: they do not consume until Redis is back.

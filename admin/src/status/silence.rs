@@ -73,18 +73,18 @@ mod tests {
     }
 
     #[rstest]
-    // It was given 30, and has acknowledged none.
+    // The channel was given 30, and has acknowledged none.
     #[case(30, &[0, 0, 0, 0], &[30, 30, 0, 0], Some(10))]
-    // It has been idle for long, and was given 30 just now.
+    // The channel has been idle for long, and was given 30 just now.
     #[case(30, &[7, 7, 7, 7], &[37, 7, 7, 7], Some(0))]
-    // It was given 30 after the last sample, and never anything before, or only what it has acknowledged.
+    // The channel was given 30 after the last sample, and never anything before, or only what it has acknowledged.
     #[case(30, &[0, 0, 0, 0], &[0, 0, 0, 0], None)]
     #[case(30, &[7, 7, 7, 7], &[7, 7, 7, 7], None)]
-    // Of the 30 that it holds, 20 came after the last sample.
+    // Of the 30 that the channel holds, 20 came after the last sample.
     #[case(30, &[7, 7, 7, 7], &[17, 7, 7, 7], Some(0))]
-    // It acknowledges, and is given more.
+    // The channel acknowledges, and is given more.
     #[case(30, &[9, 6, 3, 0], &[39, 36, 33, 30], Some(0))]
-    // It holds what it was given twenty seconds ago, and is given more since.
+    // The channel holds what it was given twenty seconds ago, and is given more since.
     #[case(30, &[5, 5, 5, 4], &[35, 30, 20, 5], Some(20))]
     // The sample before has all but the 30 that it holds.
     #[case(30, &[5, 5, 5, 4], &[35, 30, 5, 5], Some(10))]

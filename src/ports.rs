@@ -235,7 +235,7 @@ pub enum TakenBack {
     Lost,
 }
 
-/// The states of the schedules, each a text that [`State`](crate::domain::schedule::state::State) reads and writes.
+/// The states of the schedules, each a text that [`ScheduleState`](crate::domain::schedule::state::ScheduleState) reads and writes.
 #[async_trait]
 pub trait ScheduleStates: Send + Sync + 'static {
     /// Returns the state of each schedule by its name.

@@ -57,8 +57,8 @@ impl Routes {
     }
 
     /// Returns the message that sends a copy to the quarantine queue, where it runs alone.
-    pub(crate) fn to_aside(&self, copy: &Event) -> Message {
-        message(self.names.aside(), names::aside_key(&copy.event_type), copy)
+    pub(crate) fn to_quarantine(&self, copy: &Event) -> Message {
+        message(self.names.quarantine(), names::quarantine_key(&copy.event_type), copy)
     }
 }
 

@@ -117,9 +117,9 @@ fn renames(topology: &Topology) -> Vec<Rename> {
                 let key = format!("{was}.#");
                 rename(former.processing(was), now.processing(event_type), former.processor(), key.clone());
                 rename(former.dead_letters(was), now.dead_letters(event_type), former.dead_letter(), key);
-                if spec.puts_aside() {
-                    let key = super::names::aside_key(was);
-                    rename(former.put_aside(was), now.put_aside(event_type), former.aside(), key);
+                if spec.has_quarantine() {
+                    let key = super::names::quarantine_key(was);
+                    rename(former.quarantine_queue(was), now.quarantine_queue(event_type), former.quarantine(), key);
                 }
             }
         }
@@ -204,16 +204,16 @@ impl Builder {
     /// Adds the quarantine queues, where events that may have killed their worker run alone. Only types without the register
     /// need them.
     fn quarantines(&mut self, topology: &Topology) {
-        if topology.putting_aside().next().is_none() {
+        if topology.with_quarantine().next().is_none() {
             return;
         }
-        let exchange = self.names.aside();
+        let exchange = self.names.quarantine();
         self.exchange(&exchange);
-        for (event_type, _) in topology.putting_aside() {
-            let name = self.names.put_aside(event_type);
+        for (event_type, _) in topology.with_quarantine() {
+            let name = self.names.quarantine_queue(event_type);
             let arguments = self.dead_lettering(&self.names.dead_letter());
             let queue = self.queue(&name, arguments);
-            self.bind(&exchange, &queue, &super::names::aside_key(event_type));
+            self.bind(&exchange, &queue, &super::names::quarantine_key(event_type));
         }
     }
 
@@ -223,7 +223,7 @@ impl Builder {
         if self.queue_type == QueueType::Classic {
             return;
         }
-        let kinds = if topology.putting_aside().next().is_some() { "(processor|aside)" } else { "processor" };
+        let kinds = if topology.with_quarantine().next().is_some() { "(processor|aside)" } else { "processor" };
         // The pattern excludes the queues that keep order, because the lower limit of policy and argument would win.
         let ordered: Vec<&str> =
             topology.types.iter().filter(|(_, spec)| spec.keeps_order()).map(|(name, _)| name.as_str()).collect();

@@ -143,8 +143,8 @@ proptest! {
             }
             let buried = follow(broker, "t.dead-letter", &names::dead_letter_key(event_type));
             prop_assert_eq!(buried, (format!("t.dead-letter.{event_type}"), 0));
-            if spec.puts_aside() {
-                let quarantine = follow(broker, "t.aside", &names::aside_key(event_type));
+            if spec.has_quarantine() {
+                let quarantine = follow(broker, "t.aside", &names::quarantine_key(event_type));
                 prop_assert_eq!(quarantine, (format!("t.aside.{event_type}"), 0));
             }
         }

@@ -69,16 +69,17 @@ impl Names {
         format!("{}.retry.{event_type}.{ttl}", self.0)
     }
 
-    /// Returns the name of the exchange for events that must run alone.
+    /// Returns the name of the exchange for events that must run alone. On the broker the quarantine is called `aside`, and keeps
+    /// that name for the sake of topologies that are applied.
     #[must_use]
-    pub fn aside(&self) -> String {
+    pub fn quarantine(&self) -> String {
         format!("{}.aside", self.0)
     }
 
     /// Returns the name of the quarantine queue of a type with `register: off`: it holds events that may have killed their
     /// worker.
     #[must_use]
-    pub fn put_aside(&self, event_type: &Word) -> String {
+    pub fn quarantine_queue(&self, event_type: &Word) -> String {
         format!("{}.aside.{event_type}", self.0)
     }
 
@@ -215,7 +216,7 @@ pub fn source_dead_letter_key(source: &Word) -> String {
 
 /// Returns the routing key of an event that must run alone.
 #[must_use]
-pub fn aside_key(event_type: &Word) -> String {
+pub fn quarantine_key(event_type: &Word) -> String {
     format!("{event_type}.aside")
 }
 

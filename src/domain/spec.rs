@@ -214,8 +214,8 @@ pub struct Retry {
 
 impl Topology {
     /// Returns the types that have a quarantine queue.
-    pub fn putting_aside(&self) -> impl Iterator<Item = (&EventType, &TypeSpec)> {
-        self.types.iter().filter(|(_, spec)| spec.puts_aside())
+    pub fn with_quarantine(&self) -> impl Iterator<Item = (&EventType, &TypeSpec)> {
+        self.types.iter().filter(|(_, spec)| spec.has_quarantine())
     }
 
     /// Returns the time after the settlement of a run during which its event may be delivered again, because RabbitMQ
@@ -270,7 +270,7 @@ impl TypeSpec {
     /// Types with the register need none, because the claims tell which events ran. Types that keep order must not have
     /// one, because later events would overtake.
     #[must_use]
-    pub fn puts_aside(&self) -> bool {
+    pub fn has_quarantine(&self) -> bool {
         !self.register && !self.keeps_order()
     }
 

@@ -11,5 +11,5 @@ pub(crate) use self::{
     broker::{BrokerOutage, ConsumerOutage},
     handler::{HandlerHealth, HandlerOutage},
     pauses::backoff,
-    register::{Health, Known, RegisterHealth, Side},
+    register::{Health, OutageHistory, RegisterHealth, Side},
 };

@@ -71,12 +71,12 @@ pub(crate) enum Health {
 /// The health of the register, as a publisher or a worker knows it.
 pub(crate) struct RegisterHealth {
     side: Side,
-    known: watch::Sender<Known>,
+    known: watch::Sender<OutageHistory>,
 }
 
-/// The outage, if there is one. [`Known::health`] and the gauge follow from it.
+/// The outage, if there is one. [`OutageHistory::health`] and the gauge follow from it.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct OutageHistory {
     /// The present outage.
     outage: Option<Outage>,
     /// When the last outage ended.
@@ -99,7 +99,7 @@ struct Outage {
     is_proven: bool,
 }
 
-impl Known {
+impl OutageHistory {
     pub(crate) fn health(&self) -> Health {
         match &self.outage {
             None => Health::Up,
@@ -143,7 +143,7 @@ impl RegisterHealth {
         }
         counter!(meter::UNVERSIONED, "side" => side.label()).increment(0);
         counter!(meter::REGISTER_EMPTIED, "side" => side.label()).increment(0);
-        Self { side, known: watch::Sender::new(Known::default()) }
+        Self { side, known: watch::Sender::new(OutageHistory::default()) }
     }
 
     /// Notes that a call made at `asked` failed. Returns false if a later call has succeeded.
@@ -217,12 +217,12 @@ impl RegisterHealth {
     }
 
     /// Returns a receiver of the state's changes.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Known> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<OutageHistory> {
         self.known.subscribe()
     }
 
     /// Changes what is known, and the gauge with it. Wakes the receivers if the state has changed.
-    fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut OutageHistory) -> T) -> T {
         let mut answer = None;
         self.known.send_if_modified(|known| {
             let (health, shown) = (known.health(), known.shown(self.side));

@@ -7,7 +7,7 @@ use crate::{
         schedule::{
             definition::Definition,
             rule::Arm,
-            state::{State, Wanted},
+            state::{ScheduleState, Wanted},
             template::Template,
         },
         spec::Topology,
@@ -55,7 +55,7 @@ impl Repairer<'_> {
     pub async fn repair(
         &self,
         definition: &Definition,
-        mut prepare: impl FnMut(Option<State>) -> Option<State> + Send,
+        mut prepare: impl FnMut(Option<ScheduleState>) -> Option<ScheduleState> + Send,
     ) -> Result<Option<Wanted>, RepairError> {
         let mut wanted = None;
         let repaired = states::change(self.register, definition.name.as_str(), None, |state| {
@@ -70,7 +70,7 @@ impl Repairer<'_> {
         self.publish(definition, arm).await?;
         let digest = definition.digest();
         let now = self.clock.shared();
-        let armed = |state: Option<State>| Some(state?.armed(&digest, arm, now));
+        let armed = |state: Option<ScheduleState>| Some(state?.armed(&digest, arm, now));
         states::change(self.register, definition.name.as_str(), Some(&repaired), armed).await?;
         Ok(Some(wanted))
     }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::{
-    domain::{event::Event, schedule::state::State, spec::Topology, wire::kept},
+    domain::{event::Event, schedule::state::ScheduleState, spec::Topology, wire::kept},
     ports::{Register, RegisterError, ScheduleStates},
 };
 
@@ -16,16 +16,16 @@ use crate::{
 pub async fn change(
     states: &(impl ScheduleStates + ?Sized),
     schedule: &str,
-    last: Option<&State>,
-    mut change: impl FnMut(Option<State>) -> Option<State> + Send,
-) -> Result<Option<State>, RegisterError> {
-    let mut last = last.map(State::text);
+    last: Option<&ScheduleState>,
+    mut change: impl FnMut(Option<ScheduleState>) -> Option<ScheduleState> + Send,
+) -> Result<Option<ScheduleState>, RegisterError> {
+    let mut last = last.map(ScheduleState::text);
     loop {
         let (before, is_read) = match last.take() {
             Some(text) => (Some(text), false),
             None => (states.schedule(schedule).await?, true),
         };
-        let Some(after) = change(before.as_deref().and_then(State::parse)) else { return Ok(None) };
+        let Some(after) = change(before.as_deref().and_then(ScheduleState::parse)) else { return Ok(None) };
         let text = after.text();
         let is_unchanged = is_read && before.as_ref() == Some(&text);
         if is_unchanged || states.replace_schedule(schedule, before.as_deref(), Some(&text)).await? {

@@ -394,7 +394,7 @@ impl<S> Worker<S> {
         self
     }
 
-    /// Ends the worker once the queues of its sources and the processing and aside queues of its types are empty and all its deliveries are settled. Events
+    /// Ends the worker once the queues of its sources and the processing and quarantine queues of its types are empty and all its deliveries are settled. Events
     /// that wait in a hatchery, the ladder or a retry queue do not count.
     ///
     /// ```no_run

@@ -20,13 +20,13 @@ const LONG: Duration = Duration::from_mins(1);
 pub(super) struct Consumer {
     lane: Arc<Lane>,
     order: Order,
-    state: State,
+    state: ConsumerState,
     /// A consumer of a type that keeps its order, which has ended by itself. It may have to outlive its deliveries.
     ended: Option<Box<dyn Deliveries>>,
     pauses: ExponentialBackoff,
 }
 
-enum State {
+enum ConsumerState {
     Idle { until: Instant },
     Opening { opening: BoxFuture<'static, Result<Box<dyn Deliveries>, BrokerError>>, is_probe: bool },
     Open { deliveries: Box<dyn Deliveries>, is_probe: bool, since: Instant, any: bool, _consuming: Consuming },
@@ -36,14 +36,14 @@ enum State {
 impl Consumer {
     pub(super) fn new(lane: &Arc<Lane>) -> Self {
         let order = if lane.spec.keeps_order() { Order::Kept } else { Order::Any };
-        let state = State::Idle { until: Instant::now() };
+        let state = ConsumerState::Idle { until: Instant::now() };
         Self { lane: Arc::clone(lane), order, state, ended: None, pauses: backoff().build() }
     }
 
     /// Returns when the next consumer may be opened. `None` if there is one.
     pub(super) fn idle_until(&self) -> Option<Instant> {
         match &self.state {
-            State::Idle { until } => Some(*until),
+            ConsumerState::Idle { until } => Some(*until),
             _ => None,
         }
     }
@@ -51,8 +51,8 @@ impl Consumer {
     /// Whether the consumer is a probe: it takes one event at a time. `None` if there is no consumer.
     pub(super) fn is_probe(&self) -> Option<bool> {
         match &self.state {
-            State::Opening { is_probe, .. } | State::Open { is_probe, .. } => Some(*is_probe),
-            State::Idle { .. } | State::Leaving(_) => None,
+            ConsumerState::Opening { is_probe, .. } | ConsumerState::Open { is_probe, .. } => Some(*is_probe),
+            ConsumerState::Idle { .. } | ConsumerState::Leaving(_) => None,
         }
     }
 
@@ -93,25 +93,25 @@ impl Consumer {
             tracing::info!("consuming {queue}{why}");
             Ok(opened)
         };
-        self.state = State::Opening { opening: Box::pin(opening), is_probe };
+        self.state = ConsumerState::Opening { opening: Box::pin(opening), is_probe };
     }
 
     /// Leaves the consumer. The deliveries stay with the worker.
     pub(super) fn leave(&mut self) {
-        let idle = State::Idle { until: Instant::now() };
+        let idle = ConsumerState::Idle { until: Instant::now() };
         self.state = match std::mem::replace(&mut self.state, idle) {
-            State::Open { mut deliveries, since, .. } => {
+            ConsumerState::Open { mut deliveries, since, .. } => {
                 if since.elapsed() >= LONG {
                     self.pauses = backoff().build();
                 }
-                State::Leaving(Box::pin(async move {
+                ConsumerState::Leaving(Box::pin(async move {
                     deliveries.cancel().await;
                     let mut rest = Vec::new();
                     while deliveries.next_batch(&mut rest).await {}
                     rest
                 }))
             }
-            State::Opening { .. } => State::Idle { until: Instant::now() },
+            ConsumerState::Opening { .. } => ConsumerState::Idle { until: Instant::now() },
             state => state,
         };
     }
@@ -123,16 +123,16 @@ impl Consumer {
 
     /// Notes that Redis answers: the consumer is no probe any more.
     pub(super) fn end_probe(&mut self) {
-        if let State::Opening { is_probe, .. } | State::Open { is_probe, .. } = &mut self.state {
+        if let ConsumerState::Opening { is_probe, .. } | ConsumerState::Open { is_probe, .. } = &mut self.state {
             *is_probe = false;
         }
     }
 
     /// Ends the consumer, and returns all its deliveries to the head of the queue, in order.
     pub(super) async fn close(&mut self) {
-        let idle = State::Idle { until: Instant::now() };
+        let idle = ConsumerState::Idle { until: Instant::now() };
         match std::mem::replace(&mut self.state, idle) {
-            State::Open { deliveries, any, .. } => {
+            ConsumerState::Open { deliveries, any, .. } => {
                 deliveries.close().await;
                 // Deliveries that are handed back before the acknowledgement timeout are no fault.
                 if any {
@@ -140,8 +140,8 @@ impl Consumer {
                 }
                 self.pause();
             }
-            idle @ State::Idle { .. } => self.state = idle,
-            State::Opening { .. } | State::Leaving(_) => {}
+            idle @ ConsumerState::Idle { .. } => self.state = idle,
+            ConsumerState::Opening { .. } | ConsumerState::Leaving(_) => {}
         }
         if let Some(ended) = self.ended.take() {
             ended.close().await;
@@ -152,14 +152,15 @@ impl Consumer {
     /// the worker's deliveries back. Dropping the future loses nothing.
     pub(super) async fn next(&mut self, batch: &mut Vec<Delivery>) -> bool {
         match &mut self.state {
-            State::Idle { .. } => std::future::pending().await,
-            State::Opening { opening, is_probe } => {
+            ConsumerState::Idle { .. } => std::future::pending().await,
+            ConsumerState::Opening { opening, is_probe } => {
                 let opened = opening.await;
                 let is_probe = *is_probe;
                 match opened {
                     Ok(deliveries) => {
                         let (since, consuming) = (Instant::now(), self.lane.readiness.consuming());
-                        self.state = State::Open { deliveries, is_probe, since, any: false, _consuming: consuming };
+                        self.state =
+                            ConsumerState::Open { deliveries, is_probe, since, any: false, _consuming: consuming };
                     }
                     // Consuming is refused, or the connection was closed by the program, so waiting does not help. A client
                     // that is refused as a whole waits: it had been let in, and a broker that starts knows no users yet.
@@ -170,7 +171,7 @@ impl Consumer {
                 }
                 false
             }
-            State::Open { deliveries, since, any, .. } => {
+            ConsumerState::Open { deliveries, since, any, .. } => {
                 if deliveries.next_batch(batch).await {
                     *any = true;
                     return false;
@@ -180,15 +181,15 @@ impl Consumer {
                     self.pauses = backoff().build();
                 }
                 let pause = self.pauses.next().unwrap_or_default();
-                let idle = State::Idle { until: Instant::now() + pause };
-                if let (State::Open { deliveries, .. }, Order::Kept) =
+                let idle = ConsumerState::Idle { until: Instant::now() + pause };
+                if let (ConsumerState::Open { deliveries, .. }, Order::Kept) =
                     (std::mem::replace(&mut self.state, idle), self.order)
                 {
                     self.ended = Some(deliveries);
                 }
                 !outlived
             }
-            State::Leaving(leaving) => {
+            ConsumerState::Leaving(leaving) => {
                 batch.append(&mut leaving.await);
                 self.pause();
                 false
@@ -199,7 +200,7 @@ impl Consumer {
     /// Pauses before the next consumer. A queue that is deleted as soon as it is consumed must not make the event loop spin,
     /// and neither must a Redis that answers pings alone.
     fn pause(&mut self) {
-        self.state = State::Idle { until: Instant::now() + self.pauses.next().unwrap_or_default() };
+        self.state = ConsumerState::Idle { until: Instant::now() + self.pauses.next().unwrap_or_default() };
     }
 }
 

@@ -139,7 +139,7 @@ counters! {
     busy => BUSY,
     /// Deliveries that were returned to the queue, either not started or not finished.
     given_back => GIVEN_BACK,
-    /// Deliveries that were moved to the aside queue to run alone, because they may have killed their worker.
+    /// Deliveries that were moved to the quarantine queue to run alone, because they may have killed their worker.
     put_aside => PUT_ASIDE,
     }
     sources {

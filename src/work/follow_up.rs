@@ -275,9 +275,9 @@ impl Lane {
         }
     }
 
-    /// Publishes the same copy to the aside queue, where it runs alone, and where RabbitMQ counts its returns from 0.
+    /// Publishes the same copy to the quarantine queue, where it runs alone, and where RabbitMQ counts its returns from 0.
     pub(super) async fn send_to_quarantine(&self, copy: &Event) -> Result<(), Disposition> {
-        self.publish(|| self.common.routes.to_aside(copy)).await
+        self.publish(|| self.common.routes.to_quarantine(copy)).await
     }
 }
 

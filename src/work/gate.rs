@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
 
 use super::lane::Lane;
-use crate::outage::{HandlerOutage, Health, Known};
+use crate::outage::{HandlerOutage, Health, OutageHistory};
 
 /// What a type may take and start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ fn decide(signals: Signals, now: Instant) -> (Intake, Option<Instant>) {
 /// The gate of one type.
 pub(super) struct Gate {
     lane: Arc<Lane>,
-    register: watch::Receiver<Known>,
+    register: watch::Receiver<OutageHistory>,
     handler: watch::Receiver<bool>,
     isolated: watch::Receiver<usize>,
     /// Whether the loop knows that the worker stops.

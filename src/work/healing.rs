@@ -7,7 +7,7 @@ use super::{clock_watch::ClockWatch, common::Common, schedule_meters::ScheduleMe
 use crate::{
     domain::schedule::{
         definition::Definition,
-        state::{State, Wanted},
+        state::{ScheduleState, Wanted},
     },
     schedules::{Repairer, time},
 };
@@ -59,7 +59,10 @@ impl Common {
             outage: &self.broker_outage,
         };
         let name = &definition.name;
-        match repairer.repair(definition, |state| State::restored(state, Some(&digest), self.clock.shared())).await {
+        match repairer
+            .repair(definition, |state| ScheduleState::restored(state, Some(&digest), self.clock.shared()))
+            .await
+        {
             Ok(None) => {}
             Ok(Some(Wanted::Unpublished(arm))) => {
                 tracing::info!(schedule = %name, "schedule armed; its next event is due at {}", time(arm.due));

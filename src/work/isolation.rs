@@ -1,7 +1,7 @@
 //! Runs an event that may kill the process while nothing else runs, so that no other event is blamed for the crash.
 //!
 //! One lock of the worker. Each event loop holds it shared while it starts and runs events; an event that must run alone takes
-//! it exclusively, and so do suspects that are put aside. While one waits for it, no event loop starts anything. No permit is held across a call that may never
+//! it exclusively, and so do suspects that are put into quarantine. While one waits for it, no event loop starts anything. No permit is held across a call that may never
 //! return (blocked broker, Redis down): [`for_a_while`].
 
 use std::{sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ pub(super) type Together = Shared<BoxFuture<'static, Arc<Permit>>>;
 /// The lock.
 pub(super) struct Isolation {
     lock: Arc<RwLock<()>>,
-    /// How many events wait to run alone, or are put aside.
+    /// How many events wait to run alone, or are put into quarantine.
     wanted: watch::Sender<usize>,
 }
 

@@ -28,10 +28,10 @@ type Key = u128;
 
 /// The runs of a worker's types without the register.
 #[derive(Default)]
-pub(super) struct LateRuns(Mutex<State>);
+pub(super) struct LateRuns(Mutex<RunTable>);
 
 #[derive(Default)]
-struct State {
+struct RunTable {
     /// The events that run or are about to, each with its redelivery, if there is one.
     held: HashMap<Key, Option<Box<dyn Receipt>>>,
     /// The runs that were settled, and whose acknowledgement came too late, with the time until which they are remembered, the
@@ -82,7 +82,7 @@ impl LateRuns {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RunTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

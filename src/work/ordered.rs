@@ -216,7 +216,7 @@ impl Lane {
             if !self.spec.register {
                 return Some((None, Some(permit)));
             }
-            // The type never puts an event aside, however often its worker dies: the claim says that it is alone.
+            // The type never puts an event into quarantine, however often its worker dies: the claim says that it is alone.
             let (claimed, permit) = for_a_while(Some(permit), self.claim_one(ready, true, over)).await;
             let (answer, asked) = claimed?;
             if permit.is_some() || !matches!(answer, Ok(ClaimAnswer::Run { .. })) {

@@ -1,13 +1,13 @@
-//! Types with `register: off`: an event that may have killed its worker is put into quarantine, the aside queue, and runs there
+//! Types with `register: off`: an event that may have killed its worker is put into quarantine, the queue `<topology>.aside.<type>`, and runs there
 //! by itself. Types that keep their order put nothing there.
 //!
 //! No register knows what ran when a worker died, and RabbitMQ counts the death against every delivery that the worker held.
-//! So an event that has come back twice is a suspect and not a culprit. It is published to the aside queue, where its returns
+//! So an event that has come back twice is a suspect and not a culprit. It is published to the quarantine queue, where its returns
 //! are counted anew, and there it is taken one at a time while the worker holds nothing else that could be counted: the
 //! innocent ones run through, and the culprit alone comes back again.
 //!
 //! A worker does one or the other, for all such types together: it consumes their processing queues, or it empties their
-//! aside queues. In between it finishes what it holds. (Measured: doing both by turns, with deliveries prefetched
+//! quarantine queues. In between it finishes what it holds. (Measured: doing both by turns, with deliveries prefetched
 //! meanwhile, convicts the neighbours all the same.)
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
@@ -156,7 +156,7 @@ impl Lane {
     }
 
     fn quarantine(&self) -> String {
-        self.common.routes.names.put_aside(&self.event_type)
+        self.common.routes.names.quarantine_queue(&self.event_type)
     }
 }
 

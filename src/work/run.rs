@@ -110,12 +110,12 @@ impl Setup {
         meter::describe();
         let routes = Routes::of(&self.topology);
         let names = &routes.names;
-        let puts_aside = |event_type: &&EventType| self.topology.types[*event_type].puts_aside();
+        let has_quarantine = |event_type: &&EventType| self.topology.types[*event_type].has_quarantine();
         let types = lanes_of.iter().map(|(event_type, _)| event_type);
-        let aside = types.clone().filter(puts_aside).map(|event_type| names.put_aside(event_type));
+        let quarantines = types.clone().filter(has_quarantine).map(|event_type| names.quarantine_queue(event_type));
         let taken_from = sources.iter().map(|(name, spec)| spec.queue(names, name));
         let worked_on: Vec<String> =
-            types.map(|event_type| names.processing(event_type)).chain(aside).chain(taken_from).collect();
+            types.map(|event_type| names.processing(event_type)).chain(quarantines).chain(taken_from).collect();
         match stop.run_until_cancelled(self.require(names, &sources)).await {
             Some(required) => required?,
             // Nothing has begun yet that could be finished, and the broker may never answer.
@@ -169,7 +169,7 @@ impl Setup {
         let mut isolating = Vec::new();
         for (event_type, handler) in lanes_of {
             let lane = common.lane((event_type, handler), concurrency, inline);
-            if lane.spec.puts_aside() {
+            if lane.spec.has_quarantine() {
                 isolating.push(lane);
             } else if lane.spec.keeps_order() {
                 common.spawn(&tasks, ordered::work(lane));

@@ -6,7 +6,7 @@ use metrics::{Gauge, gauge};
 use super::common::Common;
 use crate::{
     domain::{
-        schedule::{definition::Definition, run::RunOutcome, state::State},
+        schedule::{definition::Definition, run::RunOutcome, state::ScheduleState},
         spec::Topology,
     },
     meter,
@@ -42,7 +42,8 @@ impl<'a> ScheduleMeters<'a> {
         };
         let now = common.clock.shared();
         for (definition, meters) in &self.0 {
-            let state = states.get(definition.name.as_str()).and_then(|text| State::parse(text)).unwrap_or_default();
+            let state =
+                states.get(definition.name.as_str()).and_then(|text| ScheduleState::parse(text)).unwrap_or_default();
             // The event of another definition is not the one that the file asks for. `topology status` finds it.
             let due = state.overdue_since(now).filter(|_| state.digest == definition.digest());
             meters.overdue.set(due.map_or(0.0, |due| now.duration_since(due).as_secs_f64()));

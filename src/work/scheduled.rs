@@ -23,7 +23,7 @@ use crate::{
             link::Link,
             rule::{Arm, Mode, OnScheduleFailure},
             run::RunOutcome,
-            state::{Admission, State, UNKNOWN},
+            state::{Admission, ScheduleState, UNKNOWN},
             template::Template,
         },
         settlement::Decision,
@@ -148,7 +148,7 @@ impl Lane {
         &self,
         event: &Event,
         link: &Link,
-        state: &State,
+        state: &ScheduleState,
         now: Timestamp,
     ) -> Result<Option<Arm>, Disposition> {
         let next = || link.rule.next(&link.schedule, link.position, now);
@@ -192,18 +192,19 @@ impl Lane {
     }
 
     /// Returns the state of a schedule. If Redis has lost it, it is that of this worker's file, if the file has the schedule.
-    async fn restore(&self, link: &Link) -> Result<Option<State>, Disposition> {
+    async fn restore(&self, link: &Link) -> Result<Option<ScheduleState>, Disposition> {
         let own = self.common.topology.schedules.get(&link.schedule).map(Definition::digest);
-        self.change(link, None, |state| State::restored(state, own.as_deref(), self.common.clock.shared())).await
+        self.change(link, None, |state| ScheduleState::restored(state, own.as_deref(), self.common.clock.shared()))
+            .await
     }
 
     /// Changes the state of a schedule, however long it takes until Redis answers.
     async fn change(
         &self,
         link: &Link,
-        last: Option<&State>,
-        mut change: impl FnMut(Option<State>) -> Option<State> + Send,
-    ) -> Result<Option<State>, Disposition> {
+        last: Option<&ScheduleState>,
+        mut change: impl FnMut(Option<ScheduleState>) -> Option<ScheduleState> + Send,
+    ) -> Result<Option<ScheduleState>, Disposition> {
         let mut pauses = backoff().build();
         loop {
             let asked = Instant::now();

@@ -13,8 +13,8 @@ use std::{collections::VecDeque, sync::Arc};
 use backon::{BackoffBuilder as _, Retryable as _};
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 
-use self::shared::Failed;
 pub(super) use self::shared::Source;
+use self::shared::Unconfirmed;
 use super::error::WorkError;
 use crate::{
     domain::ttl::roughly,
@@ -27,7 +27,7 @@ struct Ended {
     /// Whether any message was carried to its end.
     carried: bool,
     /// Why a message could not be carried to its end.
-    failed: Option<Failed>,
+    failed: Option<Unconfirmed>,
 }
 
 /// Consumes a source until the worker stops.
@@ -39,7 +39,7 @@ pub(super) async fn work(source: Arc<Source>) {
             pauses = backoff().build();
         }
         let pause = pauses.next().unwrap_or_default();
-        if let Some(Failed(error)) = ended.failed.filter(|_| !stop.is_cancelled()) {
+        if let Some(Unconfirmed(error)) = ended.failed.filter(|_| !stop.is_cancelled()) {
             tracing::warn!(
                 %error, source = %source.name,
                 "the events of a message were not confirmed; the messages of the source are returned, and consumed again in {}", roughly(pause)

@@ -10,7 +10,7 @@ use hatchery::{
         schedule::{
             definition::Definition,
             rule::{Arm, Mode},
-            state::{State, Wanted},
+            state::{ScheduleState, Wanted},
             template::Template,
         },
         schedules::{self, RepairError},
@@ -33,7 +33,7 @@ pub struct ScheduleInfo {
     /// The definition. `None` if the file does not have the schedule.
     pub definition: Option<Definition>,
     /// The state. `None` if no `topology apply` has armed the schedule, or Redis has lost the state.
-    pub state: Option<State>,
+    pub state: Option<ScheduleState>,
 }
 
 /// Why a command for schedules failed.
@@ -77,13 +77,13 @@ impl Schedules {
         let (mut states, now) = (self.0.shared.register.schedules().await?, self.0.shared.clock.shared());
         let mut changes = Vec::new();
         for (name, definition) in &self.0.shared.topology.schedules {
-            let before = states.remove(name.as_str()).as_deref().and_then(State::parse);
+            let before = states.remove(name.as_str()).as_deref().and_then(ScheduleState::parse);
             let is_changed = is_changed(before.as_ref(), definition);
-            let (_, wanted) = State::applied(before, definition, now).repaired(definition, now);
+            let (_, wanted) = ScheduleState::applied(before, definition, now).repaired(definition, now);
             changes.push((name.to_string(), ScheduleChange::of(wanted, is_changed)));
         }
         let removed =
-            states.into_iter().filter(|(_, text)| State::parse(text).is_some_and(|state| !state.is_removed()));
+            states.into_iter().filter(|(_, text)| ScheduleState::parse(text).is_some_and(|state| !state.is_removed()));
         changes.extend(removed.map(|(name, _)| (name, ScheduleChange::Removed)));
         Ok(changes)
     }
@@ -120,7 +120,7 @@ impl Schedules {
         let repairer = self.0.shared.repairer();
         let repaired = repairer.repair(definition, |state| {
             was_changed = is_changed(state.as_ref(), definition);
-            Some(State::applied(state, definition, self.0.shared.clock.shared()))
+            Some(ScheduleState::applied(state, definition, self.0.shared.clock.shared()))
         });
         Ok(ScheduleChange::of(repaired.await?, was_changed))
     }
@@ -133,7 +133,9 @@ impl Schedules {
         let states = self.0.shared.register.schedules().await?;
         let mut all: BTreeMap<String, ScheduleInfo> = states
             .into_iter()
-            .map(|(name, text)| (name.clone(), ScheduleInfo { name, definition: None, state: State::parse(&text) }))
+            .map(|(name, text)| {
+                (name.clone(), ScheduleInfo { name, definition: None, state: ScheduleState::parse(&text) })
+            })
             .filter(|(_, info)| info.state.as_ref().is_none_or(|state| !state.is_removed()))
             .collect();
         for (name, definition) in &self.0.shared.topology.schedules {
@@ -246,7 +248,7 @@ impl Schedules {
     }
 }
 
-fn is_changed(state: Option<&State>, definition: &Definition) -> bool {
+fn is_changed(state: Option<&ScheduleState>, definition: &Definition) -> bool {
     state.is_none_or(|state| state.digest != definition.digest())
 }
 

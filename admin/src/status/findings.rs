@@ -7,7 +7,7 @@ use hatchery::{
     internals::{
         compile::Desired,
         redis::ReportedClock,
-        schedule::{definition::Definition, state::State as ScheduleState},
+        schedule::{definition::Definition, state::ScheduleState},
     },
 };
 

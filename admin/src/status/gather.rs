@@ -20,7 +20,7 @@ use hatchery::{
         ports::{Index as _, ScheduleStates as _},
         redis::{RedisRegister, ReportedClock},
         register::{Subject, index::Find},
-        schedule::state::State as ScheduleState,
+        schedule::state::ScheduleState,
     },
 };
 use jiff::Timestamp;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hatchery::{
     EventType, Trouble,
-    internals::{redis::ReportedClock, register::index::TypeCounts, schedule::state::State as ScheduleState},
+    internals::{redis::ReportedClock, register::index::TypeCounts, schedule::state::ScheduleState},
 };
 use jiff::Timestamp;
 

@@ -64,7 +64,7 @@ impl Queues {
             processing: names.processing(event_type),
             retry: spec.retry_queues().into_iter().map(|ttl| names.retrying(event_type, ttl)).collect(),
             dead_letters: names.dead_letters(event_type),
-            quarantine: spec.puts_aside().then(|| names.put_aside(event_type)),
+            quarantine: spec.has_quarantine().then(|| names.quarantine_queue(event_type)),
         }
     }
 

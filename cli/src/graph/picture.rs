@@ -210,7 +210,7 @@ impl Swimlane {
             retries: spec.retry_queues(),
             on_failure: spec.on_failure,
             retry: spec.retry.clone(),
-            has_quarantine: spec.puts_aside(),
+            has_quarantine: spec.has_quarantine(),
         }
     }
 

@@ -158,7 +158,7 @@ fn warnings(topology: &Topology) -> Vec<String> {
     let queue_type = topology.queue_type;
     let warning = |what: &&str| format!("`queue-type: {}`: {what}", queue_type.as_str());
     let given_up = queue_type.gives_up().iter().map(warning);
-    let uncounted = topology.putting_aside().filter(|_| queue_type == QueueType::Classic).map(|(event_type, _)| {
+    let uncounted = topology.with_quarantine().filter(|_| queue_type == QueueType::Classic).map(|(event_type, _)| {
         format!(
             "`register: off` in {event_type}: classic queues do not count deliveries, so nothing protects from an event \
              that kills its worker: RabbitMQ redelivers it until somebody removes it"

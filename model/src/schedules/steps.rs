@@ -3,7 +3,7 @@
 use hatchery::internals::schedule::{
     rule::{Arm, Mode},
     run::RunOutcome,
-    state::{Admission, State, Wanted},
+    state::{Admission, ScheduleState, Wanted},
 };
 
 use super::{
@@ -188,7 +188,7 @@ impl World {
         let at = match at {
             At::Claimed => {
                 let own = scenario.definition(scenario.files[worker]).digest();
-                self.state = State::restored(self.state.take(), Some(&own), now);
+                self.state = ScheduleState::restored(self.state.take(), Some(&own), now);
                 let admission = self.state.as_ref()?.admit(&link, false, now);
                 let end = match admission {
                     Admission::Run => End::Run,
@@ -312,12 +312,13 @@ impl World {
         }
         self.applies[n] = match (self.applies[n], applied) {
             (Repair::Idle, None) => {
-                self.state = self.state.take().map(State::removed);
+                self.state = self.state.take().map(ScheduleState::removed);
                 Repair::Done
             }
             (Repair::Idle, Some(number)) => {
                 let (definition, now) = (scenario.definition(number), self.time());
-                let (state, wanted) = State::applied(self.state.take(), &definition, now).repaired(&definition, now);
+                let (state, wanted) =
+                    ScheduleState::applied(self.state.take(), &definition, now).repaired(&definition, now);
                 self.state = Some(state);
                 self.repair(wanted).unwrap_or(Repair::Done)
             }
@@ -365,7 +366,7 @@ impl World {
                     return None;
                 }
                 self.healed = true;
-                let restored = State::restored(self.state.take(), Some(&definition.digest()), self.time())?;
+                let restored = ScheduleState::restored(self.state.take(), Some(&definition.digest()), self.time())?;
                 let (state, wanted) = restored.repaired(&definition, self.time());
                 self.state = Some(state);
                 self.repair(wanted).unwrap_or(Repair::Idle)

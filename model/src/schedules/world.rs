@@ -9,7 +9,7 @@ use std::{
 use hatchery::internals::schedule::{
     link::Link,
     rule::{Arm, Mode},
-    state::{Armed, State},
+    state::{Armed, ScheduleState},
 };
 use jiff::Timestamp;
 
@@ -83,7 +83,7 @@ pub(crate) struct World {
     /// The minute.
     pub(crate) now: i64,
     pub(crate) queue: Vec<Copy>,
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<ScheduleState>,
     pub(crate) marks: BTreeMap<i64, Mark>,
     pub(crate) workers: [Option<Task>; 2],
     pub(crate) applies: Vec<Repair>,
@@ -216,7 +216,7 @@ impl World {
         for task in self.workers.iter().flatten() {
             let _ = write!(text, ", {}: {:?}", task.copy.arm.position / 1_000, task.at);
         }
-        let _ = write!(text, "; {}", self.state.as_ref().map_or_else(|| "no state".to_owned(), State::text));
+        let _ = write!(text, "; {}", self.state.as_ref().map_or_else(|| "no state".to_owned(), ScheduleState::text));
         text
     }
 }

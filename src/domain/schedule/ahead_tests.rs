@@ -31,9 +31,13 @@ fn at(seconds: i64) -> Timestamp {
 
 /// The state that a worker leaves whose clock is so many seconds ahead: it has run the event of noon, and armed the next one. `lag` is how long
 /// the broker and the handler took.
-fn left_by(definition: &Definition, ahead: i64, lag: i64) -> State {
+fn left_by(definition: &Definition, ahead: i64, lag: i64) -> ScheduleState {
     let first = definition.rule.first(&definition.name, at(-5), None, None).expect("an event");
-    let state = State { digest: definition.digest(), ..State::default() }.armed(&definition.digest(), first, at(-5));
+    let state = ScheduleState { digest: definition.digest(), ..ScheduleState::default() }.armed(
+        &definition.digest(),
+        first,
+        at(-5),
+    );
     let (link, now) = (definition.link(first.position), at(lag + ahead));
     let next = definition.rule.next(&definition.name, first.position, now).expect("an event");
     let started = state.started(&link, now, now + SignedDuration::from_mins(2));
@@ -53,12 +57,12 @@ fn a_chain_that_was_armed_too_far_ahead_is_armed_again(
 ) {
     let definition = definition(mode, Overlap::Skip);
     let now = at(1 + healer);
-    let restored = State::restored(Some(left_by(&definition, ahead, 0)), None, now).expect("a state");
+    let restored = ScheduleState::restored(Some(left_by(&definition, ahead, 0)), None, now).expect("a state");
     let (state, wanted) = restored.clone().repaired(&definition, now);
     let Some(Wanted::Ahead(arm)) = wanted else { panic!("{wanted:?} of {restored:?}") };
     assert!(arm.due <= now.as_millisecond() + 10_000 && arm.position <= arm.due, "{arm:?} at {now}");
     // An apply does so as well, and `plan` says it.
-    let applied = State::applied(Some(left_by(&definition, ahead, 0)), &definition, now);
+    let applied = ScheduleState::applied(Some(left_by(&definition, ahead, 0)), &definition, now);
     assert_eq!(applied.repaired(&definition, now).1, wanted);
     // Once it is published, nothing is wanted any more, and the chain goes on from there.
     let published = state.armed(&definition.digest(), arm, now);
@@ -77,7 +81,7 @@ fn a_chain_of_clocks_that_agree_is_left_alone(
 ) {
     let definition = definition(mode, Overlap::Skip);
     let state = left_by(&definition, ahead, 0);
-    let restored = State::restored(Some(state.clone()), None, at(1 + healer)).expect("a state");
+    let restored = ScheduleState::restored(Some(state.clone()), None, at(1 + healer)).expect("a state");
     assert_eq!(restored, state);
     let wanted = restored.repaired(&definition, at(1 + healer)).1;
     // With a clock that is behind, the event is due at once, and is published again once it is overdue.
@@ -92,7 +96,7 @@ fn instants_that_passed_meanwhile_are_made_up_for() {
     let mut state = left_by(&definition, 0, 0);
     let next_month = NOON + 30 * DAY * 1_000;
     state.armed = Some(Armed { arm: Arm { position: next_month, due: next_month }, published: Some(NOON) });
-    let position = |state: &State, seconds: i64| {
+    let position = |state: &ScheduleState, seconds: i64| {
         let wanted = state.clone().repaired(&definition, at(seconds)).1;
         wanted.map(|wanted| (wanted.arm().position - NOON) / 1_000)
     };
@@ -113,12 +117,12 @@ fn no_event_runs_beside_a_run_whose_clock_was_ahead(
     // It runs an event of next month, for two minutes at most.
     let (position, then) = (NOON + 30 * DAY * 1_000, at(30 * DAY));
     let link = definition.link(position);
-    let state = State { digest: definition.digest(), ..State::default() };
+    let state = ScheduleState { digest: definition.digest(), ..ScheduleState::default() };
     let state = state.started(&link, then, then + SignedDuration::from_mins(2));
-    let restored = State::restored(Some(state), None, at(1)).expect("a state");
+    let restored = ScheduleState::restored(Some(state), None, at(1)).expect("a state");
     let (state, wanted) = restored.repaired(&definition, at(1));
     let next = definition.link(wanted.expect("an event").arm().position);
-    let admitted = |state: &State, seconds: i64| state.admit(&next, false, at(seconds)) == Admission::Run;
+    let admitted = |state: &ScheduleState, seconds: i64| state.admit(&next, false, at(seconds)) == Admission::Run;
     assert!(!admitted(&state, 10), "{state:?}");
     // Nor does one that was under way when that was found.
     assert_ne!(state.admit(&definition.link(NOON), false, at(1)), Admission::Run, "{state:?}");
@@ -141,16 +145,17 @@ fn an_event_of_next_month_is_not_due_and_arms_nothing() {
 fn a_schedule_that_was_resumed_with_a_wrong_clock_runs() {
     let definition = definition(Mode::Fixed, Overlap::Skip);
     let paused = left_by(&definition, 0, 0).paused(at(1), "closed");
-    let resumed =
-        |state: State, seconds: i64| state.resumed(&definition, at(seconds)).repaired(&definition, at(seconds)).0;
+    let resumed = |state: ScheduleState, seconds: i64| {
+        state.resumed(&definition, at(seconds)).repaired(&definition, at(seconds)).0
+    };
     let ahead = resumed(paused, 30 * DAY);
     assert_eq!(ahead.from, Some(NOON + 30 * DAY * 1_000 + 10_000));
     // It is resumed again, or healed, by a right clock.
     for state in [
         resumed(ahead.clone().paused(at(20), "closed"), 21),
-        State::restored(Some(ahead), None, at(21)).expect("a state").repaired(&definition, at(21)).0,
+        ScheduleState::restored(Some(ahead), None, at(21)).expect("a state").repaired(&definition, at(21)).0,
     ] {
-        let state = State::restored(Some(state), None, at(25)).expect("a state");
+        let state = ScheduleState::restored(Some(state), None, at(25)).expect("a state");
         let arm = state.armed.expect("an event").arm;
         assert!(arm.position <= NOON + 30_000, "{arm:?}");
         assert_eq!(state.admit(&definition.link(arm.position), false, at(30)), Admission::Run);
@@ -163,7 +168,7 @@ fn an_event_that_was_published_next_month_can_be_late() {
     let definition = definition(Mode::Fixed, Overlap::Skip);
     let arm = Arm { position: NOON, due: NOON };
     let armed = Some(Armed { arm, published: Some(NOON + 30 * DAY * 1_000) });
-    let state = State { digest: definition.digest(), armed, ..State::default() };
+    let state = ScheduleState { digest: definition.digest(), armed, ..ScheduleState::default() };
     assert_eq!(state.clone().repaired(&definition, at(50)).1, None);
     assert_eq!(state.repaired(&definition, at(61)).1, Some(Wanted::Late(arm)));
 }

@@ -31,7 +31,7 @@ pub const UNKNOWN: Duration = Duration::from_mins(2);
 
 /// The state of a schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct State {
+pub struct ScheduleState {
     /// The digest of the definition that is valid. Empty once the schedule has left the file.
     pub digest: String,
     /// The event that is next.
@@ -107,7 +107,7 @@ impl Wanted {
     }
 }
 
-impl State {
+impl ScheduleState {
     /// Reads a state. A text that is not one counts as a lost state.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

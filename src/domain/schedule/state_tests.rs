@@ -26,12 +26,12 @@ fn at(ms: i64) -> Timestamp {
 }
 
 /// The state in which the event at `position` of this definition is armed.
-fn armed(definition: &Definition, position: i64) -> State {
+fn armed(definition: &Definition, position: i64) -> ScheduleState {
     let arm = Arm { position, due: position };
-    State::default().with(definition, arm)
+    ScheduleState::default().with(definition, arm)
 }
 
-impl State {
+impl ScheduleState {
     fn with(self, definition: &Definition, arm: Arm) -> Self {
         Self { digest: definition.digest(), armed: Some(Armed { arm, published: Some(arm.due) }), ..self }
     }
@@ -41,7 +41,7 @@ impl State {
 fn an_instant_that_the_new_chain_has_not_reached_is_not_settled() {
     let (old, new) = (definition("1"), definition("2"));
     // A worker of the former definition runs second 5 and arms second 6, while an apply arms second 5 again.
-    let state = State::applied(Some(armed(&old, 5 * SECOND)), &new, at(5 * SECOND + 10));
+    let state = ScheduleState::applied(Some(armed(&old, 5 * SECOND)), &new, at(5 * SECOND + 10));
     assert_eq!(state.armed.map(|armed| armed.arm.position), Some(5 * SECOND));
     let drop = |second: i64| state.admit(&old.link(second * SECOND), false, at(6 * SECOND));
     let dropped = |is_armed| Admission::Drop { why: "its schedule has another definition now", is_armed };
@@ -52,7 +52,7 @@ fn an_instant_that_the_new_chain_has_not_reached_is_not_settled() {
 fn a_chain_goes_on_from_an_event_that_was_settled_elsewhere() {
     let (old, new) = (definition("1"), definition("2"));
     let running = armed(&old, 5 * SECOND).started(&old.link(5 * SECOND), at(5 * SECOND), at(60 * SECOND));
-    let state = State::applied(Some(running), &new, at(5 * SECOND + 10));
+    let state = ScheduleState::applied(Some(running), &new, at(5 * SECOND + 10));
     let copy = new.link(5 * SECOND);
     assert!(!state.stands_at(&copy), "the run may fail, and its event then waits to run again");
     let ended = state.ended(&old.link(5 * SECOND), at(5 * SECOND + 20), &RunOutcome::Done);
@@ -68,7 +68,7 @@ fn a_schedule_that_comes_back_begins_with_the_next_instant() {
     let removed = armed(&definition, 5 * SECOND).removed();
     let why = removed.admit(&definition.link(5 * SECOND), false, at(5 * SECOND));
     assert_eq!(why, Admission::Drop { why: "its schedule was removed", is_armed: false });
-    let back = State::applied(Some(removed), &definition, at(9 * SECOND + 500));
+    let back = ScheduleState::applied(Some(removed), &definition, at(9 * SECOND + 500));
     assert_eq!(back.armed.map(|armed| armed.arm.position), Some(10 * SECOND));
 }
 

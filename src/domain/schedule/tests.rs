@@ -11,7 +11,7 @@ use super::{
     definition::Definition,
     link::{Link, LinkError, Named},
     rule::{Arm, CatchUp, Mode, OnScheduleFailure, Overlap, Rule},
-    state::{Armed, OVERDUE, State, Wanted},
+    state::{Armed, OVERDUE, ScheduleState, Wanted},
 };
 
 fn at(text: &str) -> Timestamp {
@@ -209,7 +209,7 @@ fn only_an_overdue_event_is_published_again() {
     let due = at("2026-06-01T10:00:00Z");
     let arm = Arm { position: due.as_millisecond(), due: due.as_millisecond() };
     let armed = Some(Armed { arm, published: Some(arm.due - 1) });
-    let state = State { digest: definition.digest(), armed, ..State::default() };
+    let state = ScheduleState { digest: definition.digest(), armed, ..ScheduleState::default() };
     let later = |by: Duration| due + jiff::SignedDuration::try_from(by).expect("a duration");
     let (same, wanted) = state.clone().repaired(&definition, later(OVERDUE));
     assert_eq!((same, wanted), (state.clone(), None));
@@ -250,7 +250,7 @@ fn a_schedule_is_overdue_unless_it_runs_or_is_paused() {
     let definition = definition(hourly(CatchUp::Last));
     let due = at("2026-06-01T11:00:00Z");
     let position = due.as_millisecond();
-    let state = State::default().armed("", Arm { position, due: position }, at("2026-06-01T10:00:00Z"));
+    let state = ScheduleState::default().armed("", Arm { position, due: position }, at("2026-06-01T10:00:00Z"));
     let late = at("2026-06-01T11:04:00Z");
     assert_eq!((state.overdue_since(late), state.overdue_since(due)), (Some(due), None));
     assert_eq!(state.clone().paused(late, "closed").overdue_since(late), None);

@@ -6,7 +6,7 @@ use fail::fail_point;
 use futures_util::future::{BoxFuture, try_join_all};
 use uuid::Uuid;
 
-use super::shared::{Failed, Source};
+use super::shared::{Source, Unconfirmed};
 use crate::{
     domain::{
         names,
@@ -33,7 +33,7 @@ enum Unpublished {
 impl Source {
     /// Carries a message to its end. The versions of its events are reserved in this call and not at the first poll, so that
     /// the order of the calls is the order of the versions.
-    pub(super) fn carry(self: &Arc<Self>, delivery: Delivery) -> BoxFuture<'static, Result<(), Failed>> {
+    pub(super) fn carry(self: &Arc<Self>, delivery: Delivery) -> BoxFuture<'static, Result<(), Unconfirmed>> {
         fail_point!("source.delivered");
         self.counters.messages();
         // The priorities of somebody else's queue are its owner's.
@@ -55,7 +55,7 @@ impl Source {
                 Ok(events) => match source.publish(events).await {
                     Ok(()) => source.counters.mapped(),
                     Err(Unpublished::Refused(error)) => source.bury(&message, &error.to_string()).await?,
-                    Err(Unpublished::Later(error)) => return Err(Failed(error)),
+                    Err(Unpublished::Later(error)) => return Err(Unconfirmed(error)),
                 },
                 Err(unmappable) => source.bury(&message, &reason(&unmappable)).await?,
             }
@@ -91,7 +91,7 @@ impl Source {
     }
 
     /// Publishes a message to the dead-letter queue of the source, unchanged but for the reason.
-    async fn bury(&self, message: &Incoming, reason: &str) -> Result<(), Failed> {
+    async fn bury(&self, message: &Incoming, reason: &str) -> Result<(), Unconfirmed> {
         let id = message.properties.message_id.as_deref().map(plain);
         tracing::warn!(id = id.as_deref(), source = %self.name, "message dead-lettered: {reason}");
         let mut properties = message.properties.clone();
@@ -118,7 +118,7 @@ impl Source {
                 if let PublishError::Broker(BrokerError::TooLarge { .. }) = error {
                     tracing::error!(%error, source = %self.name, "the broker takes no message of this size any more: raise its max_message_size");
                 }
-                Err(Failed(error))
+                Err(Unconfirmed(error))
             }
         }
     }

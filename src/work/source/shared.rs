@@ -19,4 +19,4 @@ pub(in crate::work) struct Source {
 }
 
 /// A message is not acknowledged, because what it becomes was not confirmed.
-pub(super) struct Failed(pub(super) PublishError);
+pub(super) struct Unconfirmed(pub(super) PublishError);

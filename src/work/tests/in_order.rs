@@ -27,7 +27,7 @@ async fn an_ordered_event_is_claimed_anew_for_each_try_and_those_behind_it_wait(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ordered_event_is_never_put_aside_for_its_crashes() {
+async fn an_ordered_event_is_never_put_into_quarantine_for_its_crashes() {
     let stamp = crate::domain::register::CopyVersion::uncontested("id-1", 0);
     let crashed = ClaimAnswer::Run { fence: 9, crashes: 200, stamp };
     let world = World::new(Script { claims: Mutex::new(vec![ClaimAnswer::Busy, crashed]), ..Script::default() });
@@ -54,7 +54,7 @@ async fn a_worker_that_stops_while_it_waits_to_try_again_gives_everything_back_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ordered_event_without_the_register_is_never_put_aside_and_claims_nothing() {
+async fn an_ordered_event_without_the_register_is_never_put_into_quarantine_and_claims_nothing() {
     let world = World::new(Script { away: true, ..Script::default() });
     let mut second = incoming("exact.now", &[]);
     second.properties.message_id = Some("id-2".into());

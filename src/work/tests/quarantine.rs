@@ -1,4 +1,4 @@
-//! Types without the register, and what they put aside.
+//! Types without the register, and their quarantine.
 
 use super::*;
 
@@ -28,7 +28,7 @@ async fn a_type_without_the_register_asks_it_nothing(#[case] outcome: Outcome, #
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_without_the_register_that_came_back_twice_is_put_aside_and_runs_there() {
+async fn an_event_without_the_register_that_came_back_twice_is_put_into_quarantine_and_runs_there() {
     let world = World::default();
     // In the order of the queue; what came back once starts as usual.
     let mut other = incoming("plain.now", &[came_back(1)]);
@@ -95,7 +95,7 @@ async fn tries_in_place_without_the_register_claim_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_between_two_tries_alone_leaves_the_reason_to_be_aside() {
+async fn a_stop_between_two_tries_alone_leaves_the_reason_to_be_in_quarantine() {
     let world = World::default();
     let headers = [came_back(1), ("crashes", Value::I64(1)), ("reason", Value::text("crash: why"))];
     world.put(incoming("quick.aside", &headers));
@@ -123,7 +123,7 @@ async fn a_stop_between_two_tries_alone_leaves_the_reason_to_be_aside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broker_that_takes_no_publish_stops_no_neighbour_of_what_is_put_aside() {
+async fn a_broker_that_takes_no_publish_stops_no_neighbour_of_what_is_put_into_quarantine() {
     let world = World::new(Script { lose: 30.into(), ..Script::default() });
     let (suspect, neighbour) = (incoming("plain.now", &[came_back(2)]), incoming("plain.now", &[]));
     world.put_all([suspect, neighbour]);
@@ -134,7 +134,7 @@ async fn a_broker_that_takes_no_publish_stops_no_neighbour_of_what_is_put_aside(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_too_large_to_put_aside_is_not_counted_and_does_not_wake_the_quarantine() {
+async fn an_event_too_large_to_put_into_quarantine_is_not_counted_and_does_not_wake_the_quarantine() {
     let world = World::new(Script { narrow: true.into(), ..Script::default() });
     world.put(incoming("plain.now", &[came_back(2)]));
     let worker = world.worker().stop_when_empty(true);

@@ -66,7 +66,7 @@ async fn a_redelivered_event_without_an_id_waits_for_no_handler_and_keeps_none_f
 /// A prefetch full of them would stop consumption, and with it what ends a disk alarm.
 #[rstest]
 #[case::to_be_counted_anew("mail.now", 50)]
-#[case::to_be_put_aside("plain.now", 2)]
+#[case::to_be_put_into_quarantine("plain.now", 2)]
 #[tokio::test(start_paused = true)]
 async fn events_that_came_back_run_as_they_came_while_the_broker_blocks_publishers(
     #[case] routing_key: &str,

@@ -6,7 +6,7 @@ use crate::{
         definition::Definition,
         rule::Arm,
         run::RunOutcome,
-        state::{Armed, State},
+        state::{Armed, ScheduleState},
         template::Template,
     },
     ports::ScheduleStates as _,
@@ -38,12 +38,13 @@ pub(super) fn definition(world: &World, name: &str) -> Definition {
 }
 
 /// Puts the event of a schedule into its processing queue, and writes the state that `topology apply` has left.
-pub(super) async fn arm(world: &World, name: &str, position: i64) -> State {
+pub(super) async fn arm(world: &World, name: &str, position: i64) -> ScheduleState {
     let definition = definition(world, name);
     put(world, &definition, position);
     let arm = Arm { position, due: position };
     let digest = definition.digest();
-    let state = State { digest, armed: Some(Armed { arm, published: Some(position) }), ..State::default() };
+    let state =
+        ScheduleState { digest, armed: Some(Armed { arm, published: Some(position) }), ..ScheduleState::default() };
     write(world, name, &state).await;
     state
 }
@@ -54,16 +55,16 @@ fn put(world: &World, definition: &Definition, position: i64) {
     world.put(Incoming { routing_key: "mail.now".to_owned(), properties, body: event.payload });
 }
 
-async fn write(world: &World, name: &str, state: &State) {
+async fn write(world: &World, name: &str, state: &ScheduleState) {
     let before = world.register.schedule(name).await.expect("an answer");
     let text = state.text();
     assert!(world.register.replace_schedule(name, before.as_deref(), Some(&text)).await.expect("an answer"));
     world.diary.clear();
 }
 
-pub(super) async fn state(world: &World, name: &str) -> State {
+pub(super) async fn state(world: &World, name: &str) -> ScheduleState {
     let text = world.register.schedule(name).await.expect("an answer").expect("a state");
-    State::parse(&text).expect("a state")
+    ScheduleState::parse(&text).expect("a state")
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +103,7 @@ async fn a_state_that_somebody_has_changed_since_it_was_read_is_read_again() {
     let read = arm(&world, "hourly", NOON).await;
     let theirs = arm(&world, "hourly", NOON + HOUR).await;
     for last in [Some(&read), Some(&theirs), None] {
-        let same = |state: Option<State>| state;
+        let same = |state: Option<ScheduleState>| state;
         let left = crate::schedules::change(&*world.register, "hourly", last, same).await.expect("an answer");
         assert_eq!(left.map(|state| state.text()), Some(theirs.text()));
     }
@@ -145,17 +146,17 @@ async fn a_failed_run_is_not_the_end_and_a_dead_letter_is() {
 async fn an_event_of_another_definition_does_not_run_and_arms_nothing() {
     let world = scheduled();
     let before = arm(&world, "hourly", NOON).await;
-    write(&world, "hourly", &State { digest: "another".into(), ..before }).await;
+    write(&world, "hourly", &ScheduleState { digest: "another".into(), ..before }).await;
     let diary = work(&world, Outcome::Done).await;
     // Another copy of the same event may be armed, so this one is released and not settled.
     assert_eq!(diary, ["claim", "schedule hourly", "release", "acknowledge"]);
 }
 
 #[rstest]
-#[case::removed(|state: State| state.removed())]
-#[case::paused(|state: State| state.paused(Noon.now(), "closed"))]
+#[case::removed(|state: ScheduleState| state.removed())]
+#[case::paused(|state: ScheduleState| state.paused(Noon.now(), "closed"))]
 #[tokio::test(start_paused = true)]
-async fn an_event_of_a_schedule_that_was_stopped_does_not_run(#[case] stop: fn(State) -> State) {
+async fn an_event_of_a_schedule_that_was_stopped_does_not_run(#[case] stop: fn(ScheduleState) -> ScheduleState) {
     let world = scheduled();
     let before = arm(&world, "hourly", NOON).await;
     write(&world, "hourly", &stop(before)).await;

@@ -10,7 +10,7 @@ use hatchery::internals::{
     redis::RedisRegister,
     schedule::{
         rule::Arm,
-        state::{Armed, State},
+        state::{Armed, ScheduleState},
     },
 };
 use jiff::Timestamp;
@@ -164,7 +164,7 @@ async fn chains_that_were_armed_for_next_month_are_whole_again() {
     for name in SCHEDULES {
         eventually("the state is another one", async || {
             let text = register.schedule(name).await.unwrap().unwrap();
-            let state = State::parse(&text).unwrap();
+            let state = ScheduleState::parse(&text).unwrap();
             let month = 30 * 86_400_000;
             let Armed { arm: Arm { position, due }, published } = state.armed.unwrap();
             let arm = Arm { position: position + month, due: due + month };
@@ -173,7 +173,7 @@ async fn chains_that_were_armed_for_next_month_are_whole_again() {
                 run
             });
             let armed = Some(Armed { arm, published: published.map(|published| published + month) });
-            let ahead = State { armed, run, ..state }.text();
+            let ahead = ScheduleState { armed, run, ..state }.text();
             register.replace_schedule(name, Some(&text), Some(&ahead)).await.unwrap().then_some(())
         })
         .await;

@@ -142,7 +142,7 @@ impl Declared {
     }
 
     pub(crate) fn quarantine(&self, event_type: &str) -> String {
-        self.names().put_aside(&word(event_type))
+        self.names().quarantine_queue(&word(event_type))
     }
 
     pub(crate) fn dead_letters(&self, event_type: &str) -> String {

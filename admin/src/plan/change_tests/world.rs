@@ -35,7 +35,7 @@ pub(super) fn probes(files: &[Topology]) -> Vec<Probe> {
                 owners.iter().flat_map(|owner| words.iter().map(|word| of(&Names::new(owner.clone()), word))).collect()
             };
             let due = homes(&|names, word| format!("{}.{word}", names.processor()));
-            let quarantines = homes(&|names, word| format!("{}.{word}", names.aside()));
+            let quarantines = homes(&|names, word| format!("{}.{word}", names.quarantine()));
             let buried = homes(&|names, word| format!("{}.{word}", names.dead_letter()));
             let steps = (1_u64 << file.ladder.levels()) - 1;
             let ways = [Route::Now, Route::Ladder(file.ladder, 1), Route::Ladder(file.ladder, steps)];
@@ -50,8 +50,8 @@ pub(super) fn probes(files: &[Topology]) -> Vec<Probe> {
             ways.for_each(|way| add(names.scheduler(), way.key(word), &due));
             spec.retry_queues().iter().for_each(|ttl| add(names.retry(), names::retry_key(word, *ttl), &due));
             add(names.dead_letter(), names::dead_letter_key(word), &buried);
-            if spec.puts_aside() {
-                add(names.aside(), names::aside_key(word), &quarantines);
+            if spec.has_quarantine() {
+                add(names.quarantine(), names::quarantine_key(word), &quarantines);
             }
         }
     }

@@ -6,7 +6,7 @@ use hatchery::{
     Trouble,
     internals::{
         redis::ReportedClock,
-        schedule::{definition::Definition, state::State},
+        schedule::{definition::Definition, state::ScheduleState},
     },
 };
 use jiff::{SignedDuration, Timestamp};
@@ -495,7 +495,7 @@ fn a_schedule_that_is_late_paused_or_not_applied_is_found() {
     let now = world.seen.at;
     let states = |at: Timestamp| {
         let apply = |definition: &Definition| {
-            let (state, _) = State::applied(None, definition, at).repaired(definition, at);
+            let (state, _) = ScheduleState::applied(None, definition, at).repaired(definition, at);
             let armed = state.armed.expect("an event").arm;
             (definition.name.to_string(), state.armed(&definition.digest(), armed, at))
         };
@@ -515,7 +515,7 @@ fn a_schedule_that_is_late_paused_or_not_applied_is_found() {
     };
     assert_eq!(world.findings(), [late]);
 
-    let mut some: BTreeMap<String, State> = states(now);
+    let mut some: BTreeMap<String, ScheduleState> = states(now);
     some.remove("poll");
     let paused = some.remove("nightly").expect("a state").paused(now, "closed");
     some.insert("nightly".to_owned(), paused);

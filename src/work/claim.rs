@@ -88,17 +88,17 @@ impl Lane {
     ) -> Result<Granted, (Ready, NotSettled)> {
         let (fence, crashes, stamp) = match answer {
             Ok(ClaimAnswer::Run { fence, crashes, stamp }) => (fence, crashes, stamp),
-            Ok(ClaimAnswer::Alone) => return Err((ready, NotSettled::Alone)),
-            Ok(ClaimAnswer::Busy) => return Err((ready, NotSettled::Busy)),
-            Ok(ClaimAnswer::Later(time)) => return Err((ready, NotSettled::Later(time))),
+            Ok(ClaimAnswer::Alone) => return Err((ready.refused(), NotSettled::Alone)),
+            Ok(ClaimAnswer::Busy) => return Err((ready.refused(), NotSettled::Busy)),
+            Ok(ClaimAnswer::Later(time)) => return Err((ready.refused(), NotSettled::Later(time))),
             Ok(answer @ (ClaimAnswer::Stale | ClaimAnswer::Replaced)) => {
-                return Err((ready, NotSettled::Unwanted(answer)));
+                return Err((ready.refused(), NotSettled::Unwanted(answer)));
             }
             Err(error) => return Err((ready, NotSettled::Damaged(error))),
         };
         fail_point!("work.claimed");
         let leases = &self.common.leases;
-        let claimed = ready.claimed(stamp, |work| leases.hold(&work.event, self.terms, (work.token, fence), asked));
+        let claimed = ready.claimed(stamp, |event, token| leases.hold(event, self.terms, (token, fence), asked));
         let event = claimed.event();
         let too_often = if self.spec.keeps_order() || crashes == 0 {
             None
@@ -123,16 +123,12 @@ impl Lane {
         ready
     }
 
-    /// Releases the claim, granted or not. The next claim has a new token, so that a late release cannot undo it.
+    /// Releases the claim, if there is one, granted or not, so that the event's next start does not count as a crash. The next
+    /// claim has a token of its own, which a late release cannot undo. If Redis does not answer, a task tries again for as long as
+    /// the lease may last: then the token holds nothing any more.
     pub(super) async fn unclaim(&self, ready: &mut Ready) {
-        self.release(ready).await;
-        ready.renew_token();
-    }
-
-    /// Releases a claim, so that the event's next start does not count as a crash. If Redis does not answer, a task of its
-    /// own tries again for as long as the lease may last: then the token holds nothing any more.
-    async fn release(&self, ready: &Ready) {
-        let (event, token, terms) = (&ready.work.event, ready.work.token, self.terms);
+        let Some(token) = ready.work.token.take() else { return };
+        let (event, terms) = (&ready.work.event, self.terms);
         let release = Release { subject: event.subject(), stamp: event.stamp.clone(), token, due: event.due(), terms };
         let asked = Instant::now();
         let Err(error) = self.common.register.release(std::slice::from_ref(&release)).await else { return };

@@ -268,7 +268,7 @@ impl Loop {
 
     /// Gives an event back that has not started.
     fn give_back(&mut self, mut ready: Ready) {
-        if !ready.work.is_claim_open {
+        if ready.work.token.is_none() {
             self.lane.counters.given_back();
             self.written(Disposition::GiveBack.answer(ready.into_receipt()));
             return;
@@ -287,9 +287,7 @@ impl Loop {
         let lane = Arc::clone(&self.lane);
         ready.work.busy = None;
         self.detours.spawn(async move {
-            if ready.work.is_claim_open {
-                lane.unclaim(&mut ready).await;
-            }
+            lane.unclaim(&mut ready).await;
             lane.wait_as_copy(ready, Wait::Busy).await
         });
     }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{
     error::WorkError,
     lane::Lane,
-    stage::{Claimed, Disposition},
+    stage::{Claimed, Disposition, Ended},
 };
 use crate::{
     domain::{
@@ -55,19 +55,20 @@ enum To {
 }
 
 impl Lane {
-    /// Publishes what follows from a decision, waits for the broker's confirm, and tells it. Returns the end of the run for the
-    /// register, and what is to be told once the event is settled. The error says what becomes of a delivery whose event is not
-    /// settled.
-    pub(super) async fn follow_up(
-        &self,
-        claimed: &Claimed,
-        decision: Decision,
-    ) -> Result<(End, Option<Transition>), Disposition> {
-        let (event, transition) = (claimed.event(), self.transition(claimed, &decision));
-        if decision.is_finish() {
-            fail_point!("work.followed-up");
-            return Ok((End::Finished, transition));
+    /// Ends a run that needs no follow-up. The error is a run that needs one.
+    pub(super) fn finish(&self, claimed: Claimed, decision: Decision) -> Result<Ended, (Claimed, Decision)> {
+        if !decision.is_finish() {
+            return Err((claimed, decision));
         }
+        fail_point!("work.followed-up");
+        let untold = self.transition(&claimed, &decision);
+        Ok(claimed.ended(End::Finished, untold))
+    }
+
+    /// Publishes what follows from a decision, waits for the broker's confirm, and tells it. Returns the end of the run for the
+    /// register. The error says what becomes of a delivery whose event is not settled.
+    pub(super) async fn follow_up(&self, claimed: &Claimed, decision: Decision) -> Result<End, Disposition> {
+        let (event, transition) = (claimed.event(), self.transition(claimed, &decision));
         self.end_scheduled(event, &decision).await?;
         let (copy, end) = self.prepare(event, decision).await?;
         let routes = &self.common.routes;
@@ -81,11 +82,11 @@ impl Lane {
             self.tell(event, &transition);
         }
         fail_point!("work.followed-up");
-        Ok((end, None))
+        Ok(end)
     }
 
     /// Returns what a decision comes to.
-    pub(super) fn transition(&self, claimed: &Claimed, decision: &Decision) -> Option<Transition> {
+    fn transition(&self, claimed: &Claimed, decision: &Decision) -> Option<Transition> {
         Transition::of(decision, claimed.took, self.spec.retry.max_attempts)
     }
 

@@ -106,11 +106,10 @@ impl Lane {
     }
 
     /// Finds out whether a claim failed because of its key alone. Otherwise Redis is down, and the event is claimed again.
-    pub(super) async fn unreadable(self: Arc<Self>, mut ready: Ready, error: RegisterError) -> Detour {
+    pub(super) async fn unreadable(self: Arc<Self>, ready: Ready, error: RegisterError) -> Detour {
         let asked = Instant::now();
         if let Err(error) = self.common.register.ping().await {
             self.common.register_failed(asked, &error);
-            ready.work.is_claim_open = true;
             return Detour::Ready(ready);
         }
         self.common.register_answered(asked);

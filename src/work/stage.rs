@@ -33,10 +33,8 @@ pub(super) struct Work {
     delivered: Instant,
     /// When the delivery is given back if it has not started, because the broker would soon take it.
     pub(super) deadline: Instant,
-    /// The token of the event's claims.
-    pub(super) token: Uuid,
-    /// Whether a claim was sent and not answered. It may have been granted.
-    pub(super) is_claim_open: bool,
+    /// The token of the event's claim, from the call to its release. `None` if the register holds no claim of this delivery.
+    pub(super) token: Option<Uuid>,
     /// Failed runs in place so far.
     tries: u32,
     /// The wait for a reference that is busy.
@@ -101,8 +99,7 @@ impl Ready {
             run,
             delivered,
             deadline: delivered + ack_timeout / 2,
-            token: Uuid::now_v7(),
-            is_claim_open: false,
+            token: None,
             tries: 0,
             busy: None,
             copying: None,
@@ -111,15 +108,20 @@ impl Ready {
         Self { work: Box::new(work) }
     }
 
-    /// Returns the claim of the event.
-    pub(super) fn claim(&self, alone: bool, terms: Terms) -> Claim {
-        let Work { event, token, .. } = &*self.work;
-        Claim { subject: event.subject(), stamp: event.stamp.clone(), token: *token, due: event.due(), alone, terms }
+    /// Returns the claim of the event. A claim without an answer keeps its token when it is repeated: it may have been granted.
+    pub(super) fn claim(&mut self, alone: bool, terms: Terms) -> Claim {
+        let (token, event) = (self.token(), &self.work.event);
+        Claim { subject: event.subject(), stamp: event.stamp.clone(), token, due: event.due(), alone, terms }
     }
 
-    /// Gives the next claim a token of its own.
-    pub(super) fn renew_token(&mut self) {
-        (self.work.token, self.work.is_claim_open) = (Uuid::now_v7(), false);
+    fn token(&mut self) -> Uuid {
+        *self.work.token.get_or_insert_with(Uuid::now_v7)
+    }
+
+    /// Returns the event after an answer by which the register holds no claim of it.
+    pub(super) fn refused(mut self) -> Self {
+        self.work.token = None;
+        self
     }
 
     /// Returns the event as one that may run, because its type has no register.
@@ -128,12 +130,13 @@ impl Ready {
     }
 
     /// Returns the event as one that may run, because the register has granted its claim.
-    pub(super) fn claimed(mut self, stamp: CopyVersion, lease: impl FnOnce(&Work) -> Lease) -> Claimed {
-        (self.work.is_claim_open, self.work.copying) = (false, None);
+    pub(super) fn claimed(mut self, stamp: CopyVersion, lease: impl FnOnce(&Arc<Event>, Uuid) -> Lease) -> Claimed {
+        self.work.copying = None;
         if self.work.event.stamp != stamp {
             Arc::make_mut(&mut self.work.event).stamp = stamp;
         }
-        Claimed { lease: Some(lease(&self.work)), work: self.work, took: None }
+        let token = self.token();
+        Claimed { lease: Some(lease(&self.work.event, token)), work: self.work, took: None }
     }
 
     /// Returns the receipt of a delivery that did not run, or whose run was given up.

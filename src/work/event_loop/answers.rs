@@ -37,8 +37,7 @@ impl Loop {
                 for ended in settles.into_iter().rev() {
                     self.finished.push_front(ended);
                 }
-                for mut ready in claims.into_iter().rev() {
-                    ready.work.is_claim_open = true;
+                for ready in claims.into_iter().rev() {
                     self.wait_again(ready);
                 }
             }
@@ -74,7 +73,6 @@ impl Loop {
     /// Takes the register's answer to a claim.
     fn claimed(&mut self, mut ready: Ready, answer: Result<ClaimAnswer, RegisterError>, asked: Instant) {
         let lane = Arc::clone(&self.lane);
-        ready.work.is_claim_open = false;
         lane.meters.claimed(answer.as_ref().ok());
         if !matches!(answer, Ok(ClaimAnswer::Busy)) {
             ready.work.busy = None;

@@ -75,9 +75,9 @@ impl RegisterCalls {
     }
 }
 
-async fn call(lane: Arc<Lane>, settles: Vec<Ended>, claims: Vec<Ready>) -> CallEnd {
+async fn call(lane: Arc<Lane>, settles: Vec<Ended>, mut claims: Vec<Ready>) -> CallEnd {
     let settle: Vec<_> = settles.iter().filter_map(|ended| ended.settle(lane.terms)).collect();
-    let claim: Vec<_> = claims.iter().map(|ready| ready.claim(false, lane.terms)).collect();
+    let claim: Vec<_> = claims.iter_mut().map(|ready| ready.claim(false, lane.terms)).collect();
     let asked = Instant::now();
     let answers = lane.common.register.settle_and_claim(&settle, &claim).await;
     CallEnd { asked, settles, claims, answers }

@@ -8,7 +8,7 @@ use tokio::task::{JoinError, unconstrained};
 
 use super::Loop;
 use crate::{
-    domain::{register::End, settlement::Decision},
+    domain::settlement::Decision,
     work::{
         isolation::for_a_while,
         stage::{Claimed, Detour, NotSettled, Ran},
@@ -61,17 +61,15 @@ impl Loop {
     /// Carries out a decision. An event that needs no follow-up is settled with the next call.
     pub(super) fn follow_up(&mut self, claimed: Claimed, decision: Decision) {
         fail_point!("work.handled");
-        if decision.is_finish() {
-            fail_point!("work.followed-up");
-            let untold = self.lane.transition(&claimed, &decision);
-            self.finished.push_back(claimed.ended(End::Finished, untold));
-            return;
-        }
+        let (claimed, decision) = match self.lane.finish(claimed, decision) {
+            Ok(ended) => return self.finished.push_back(ended),
+            Err(follows) => follows,
+        };
         let (lane, permit) = (Arc::clone(&self.lane), self.permit.clone());
         self.detours.spawn(async move {
             let (published, _) = for_a_while(permit, lane.follow_up(&claimed, decision)).await;
             match published {
-                Ok((end, untold)) => Detour::Ended(claimed.ended(end, untold)),
+                Ok(end) => Detour::Ended(claimed.ended(end, None)),
                 Err(disposition) => lane.give_up(claimed, NotSettled::Answer(disposition)).await,
             }
         });

@@ -123,14 +123,7 @@ impl Broker for MemoryBroker {
         state.consumers.insert(number, queue.to_owned());
         let (shared, queue) = (Arc::clone(&self.shared), queue.to_owned());
         let is_careful = shared.script.as_ref().is_some_and(|script| script.careful.load(Ordering::SeqCst));
-        Ok(Box::new(Consumer {
-            shared,
-            number,
-            queue,
-            prefetch,
-            order,
-            left: is_careful.then_some(prefetch),
-        }))
+        Ok(Box::new(Consumer { shared, number, queue, prefetch, order, left: is_careful.then_some(prefetch) }))
     }
 
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {

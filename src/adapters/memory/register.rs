@@ -58,12 +58,7 @@ impl MemoryRegister {
     /// Returns an empty register.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, backlog_retention: Duration) -> Self {
-        Self {
-            clock,
-            backlog_retention,
-            held: Mutex::default(),
-            script: None,
-        }
+        Self { clock, backlog_retention, held: Mutex::default(), script: None }
     }
 
     /// Returns an empty register with the faults and the diary of `script`.

@@ -58,12 +58,7 @@ pub(super) struct Content {
 
 impl Shared {
     pub(super) fn new(desired: &Desired, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            state: Mutex::new(State::new(desired)),
-            changed: Notify::new(),
-            script: None,
-        }
+        Self { clock, state: Mutex::new(State::new(desired)), changed: Notify::new(), script: None }
     }
 
     /// Locks the state and advances it to the clock's time.

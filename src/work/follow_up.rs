@@ -68,7 +68,7 @@ impl Lane {
             fail_point!("work.followed-up");
             return Ok((End::Finished, transition));
         }
-        self.end_scheduled(event, &decision).await?;
+        self.end_scheduled(event, &decision, None).await?;
         let (copy, end) = self.prepare(event, decision).await?;
         let routes = &self.common.routes;
         match copy {

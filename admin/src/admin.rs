@@ -41,8 +41,9 @@ impl Admin {
     /// # Errors
     /// When the URL of the broker is invalid, or the topology is not safe.
     pub fn new(builder: Builder) -> Result<Self, AdminError> {
-        let management = ManagementUrl::of(&builder.amqp().map_err(ConnectError::from)?);
-        Self::with(builder, management, true)
+        let broker = builder.amqp().map_err(ConnectError::from)?;
+        let management = ManagementUrl::of(&broker);
+        Self::with(builder, broker, management, true)
     }
 
     /// Sets the URL of the management API; several are separated by commas. A URL without a user takes that of the broker's URL.
@@ -51,16 +52,20 @@ impl Admin {
     /// When the URL is invalid.
     pub fn management_url(self, url: &str) -> Result<Self, AdminError> {
         let management = ManagementUrl::new(url, &self.broker)?;
-        Self::with(self.builder, management, self.is_redis_given)
+        Self::with(self.builder, self.broker, management, self.is_redis_given)
     }
 
-    /// For the command line: takes the URL of the management API, and whether the user said where Redis is.
+    /// For the command line: takes the URLs of the broker and of the management API, and whether the user said where Redis is.
     ///
     /// # Errors
-    /// As [`Admin::new`].
+    /// When the topology is not safe.
     #[doc(hidden)]
-    pub fn with(builder: Builder, management: ManagementUrl, is_redis_given: bool) -> Result<Self, AdminError> {
-        let broker = builder.amqp().map_err(ConnectError::from)?;
+    pub fn with(
+        builder: Builder,
+        broker: AmqpUrl,
+        management: ManagementUrl,
+        is_redis_given: bool,
+    ) -> Result<Self, AdminError> {
         let management = ManagementApi::new(management, &broker.vhost())?;
         Ok(Self { desired: compile(builder.topology())?, builder, broker, management, is_redis_given })
     }

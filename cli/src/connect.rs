@@ -36,8 +36,9 @@ pub(crate) fn here(name: &str) -> String {
 /// Returns the topology with the servers of these arguments, for the verbs that look at the broker or change it.
 pub(crate) fn admin(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Admin> {
     let is_redis_given = common.given_redis_url()?.is_some_and(|url| !url.secret().is_empty());
-    let management = common.management_url(&common.amqp_url()?)?;
-    Admin::with(builder(common, topology, name)?, management, is_redis_given).map_err(told)
+    let broker = common.amqp_url()?;
+    let management = common.management_url(&broker)?;
+    Admin::with(builder(common, topology, name)?, broker, management, is_redis_given).map_err(told)
 }
 
 /// Returns the error of a change with its exit code, and with the words of the command line.

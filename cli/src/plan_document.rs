@@ -227,12 +227,11 @@ impl From<Object> for ObjectView {
     }
 }
 
-/// Returns a digest that is equal for plans with equal changes. The messages that a queue holds do not count, nor do
-/// objects of other owners.
+/// Returns a digest that is equal for plans with equal [changes](Plan::compared).
 pub(crate) fn digest(plan: &Plan) -> String {
-    let changes = plan.changes.iter().filter(|change| change.action != Action::Ignored).map(|change| {
+    let changes = plan.compared().map(|change| {
         // A `Value` has its keys in alphabetical order, so the digest does not depend on the order of the fields.
-        serde_json::to_value(ChangeView { held: None, ..view(change) }).map(|view| view.to_string()).unwrap_or_default()
+        serde_json::to_value(view(&change)).map(|view| view.to_string()).unwrap_or_default()
     });
     hex(changes.collect::<Vec<_>>().join("\n").as_bytes())
 }

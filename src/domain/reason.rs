@@ -33,7 +33,10 @@ pub(crate) fn own(busy: u32, reason: &str) -> Option<&str> {
 
 /// Tells whether this is the reason of a dead letter. A handler may write a reason that begins like one.
 pub(crate) fn is_of_a_dead_letter(reason: &str) -> bool {
-    ["given up: ", "dead-letter: ", "crash: its worker died "].iter().any(|start| reason.starts_with(start))
+    // The last one is that of an older version.
+    ["given up: ", "dead-letter: ", "crash: it ", "crash: its worker died "]
+        .iter()
+        .any(|start| reason.starts_with(start))
 }
 
 /// Returns the error alone of a failed event's reason: `KeyError: name` of `retry: attempt=2 failed_at=… error="KeyError: name"`.

@@ -269,12 +269,13 @@ fn after_failure(error: &str, after: Option<Duration>, ran: Ran<'_>, on_failure:
     })
 }
 
-/// Decides whether an event goes to dead-letter because its worker died too often while it ran. Returns `None` if the
+/// Decides whether an event goes to dead-letter because it was started too often and never settled. Returns `None` if the
 /// event may run again.
 ///
-/// `crashes` are the deaths that the register has counted. `back` are redeliveries before the event had an id: each may
-/// have been a crash, so each counts, but they alone are no proof: an event is given up only after its worker died while
-/// it ran alone. So an event starts at most `limit` times, or four times if the limit is 3 and a redelivery before it had
+/// `crashes` are the starts that the register has counted: mostly the worker died, but a run may also have ended while Redis was away,
+/// and its worker was stopped before it could say so. `back` are redeliveries before the event had an id: each may
+/// have been a crash, so each counts, but they alone are no proof: an event is given up only after it was started alone and not
+/// settled. So an event starts at most `limit` times, or four times if the limit is 3 and a redelivery before it had
 /// an id counts.
 #[must_use]
 pub fn crashed(crashes: u32, back: u32, attempts: u32, limit: u32, now: Timestamp) -> Option<Decision> {
@@ -289,7 +290,7 @@ pub fn crashed(crashes: u32, back: u32, attempts: u32, limit: u32, now: Timestam
     };
     let redelivered =
         times.map_or_else(String::new, |times| format!(", and it was redelivered {times} before it had an id"));
-    let error = format!("its worker died {crashes} times while it ran{redelivered}");
+    let error = format!("it was started {crashes} times and never settled{redelivered}");
     Some(Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) }))
 }
 
@@ -302,17 +303,16 @@ pub const SUSPECT: u32 = 2;
 /// from 0. It is half the delivery limit, so that a copy can be published in time even while workers die.
 pub const OFTEN: u32 = 50;
 
-/// Decides whether an event without the register goes to dead-letter because its worker died too often while it ran
+/// Decides whether an event without the register goes to dead-letter because its delivery came back too often when it ran
 /// alone. Returns `None` if the event may run again. The [`SUSPECT`] returns before it ran alone count too, so an event
 /// starts at most `limit` times.
 #[must_use]
-pub fn crashed_alone(deaths: u32, attempts: u32, limit: u32, now: Timestamp) -> Option<Decision> {
-    if deaths.saturating_add(SUSPECT) < limit {
+pub fn crashed_alone(returns: u32, attempts: u32, limit: u32, now: Timestamp) -> Option<Decision> {
+    if returns.saturating_add(SUSPECT) < limit {
         return None;
     }
-    let times = if deaths == 1 { "once".to_owned() } else { format!("{deaths} times") };
-    let error =
-        format!("its worker died {times} while it ran alone; its delivery had come back {SUSPECT} times before");
+    let times = if returns == 1 { "once".to_owned() } else { format!("{returns} times") };
+    let error = format!("it came back {times} when it ran alone, and {SUSPECT} times before");
     Some(Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) }))
 }
 

@@ -16,9 +16,9 @@ use crate::domain::{settlement::Decision, words::plain};
 type RunEnd = Result<Settled, (Ready, NotSettled)>;
 
 impl Lane {
-    /// Runs a suspect while nothing else runs. Its worker may have died twice while it ran.
+    /// Runs a suspect while nothing else runs. Its worker has probably died twice while it ran.
     pub(super) async fn run_alone(self: Arc<Self>, mut ready: Ready) -> Detour {
-        tracing::warn!(id = %plain(&ready.work.event.id), event_type = %self.event_type, "event waits to run alone; its worker died twice while it ran");
+        tracing::warn!(id = %plain(&ready.work.event.id), event_type = %self.event_type, "event waits to run alone; it was started twice and never settled");
         let stop = &self.common.stop;
         let (answer, asked, permit) = loop {
             let alone = self.unless_over(stop, ready.work.deadline, self.common.isolation.alone()).await;

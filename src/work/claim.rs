@@ -108,7 +108,7 @@ impl Lane {
         };
         // A type that keeps its order claims anew for each try.
         if too_often.is_none() && crashes > 0 && claimed.tries() == 0 {
-            tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, crashes, "event runs again; its worker died while it ran");
+            tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, crashes, "event runs again; it was started before and never settled");
         }
         Ok((claimed, too_often))
     }

@@ -1,6 +1,6 @@
 //! One run of a handler, and the decision that follows from it.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{any::Any, ops::ControlFlow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
@@ -26,9 +26,10 @@ use crate::{
 impl Lane {
     /// Runs the handler once, and decides what follows. The run started at `started`.
     pub(super) async fn run(&self, claimed: &mut Claimed, started: Instant) -> Result<Decision, NotSettled> {
-        if let Some(decision) = self.admit(claimed).await? {
-            return Ok(decision);
-        }
+        let schedule = match self.admit(claimed).await? {
+            ControlFlow::Continue(state) => state,
+            ControlFlow::Break(decision) => return Ok(decision),
+        };
         let outcome = self.execute(claimed).await?;
         let took = started.elapsed();
         claimed.took = Some(took);
@@ -50,9 +51,11 @@ impl Lane {
             match &ran {
                 // Any other decision has a follow-up, which notes the end.
                 Ok(decision) if decision.is_finish() => {
-                    self.end_scheduled(claimed.event(), decision).await.map_err(NotSettled::Answer)?;
+                    self.end_scheduled(claimed.event(), decision, schedule).await.map_err(NotSettled::Answer)?;
                 }
-                Err(NotSettled::Again(after)) => self.note_wait(link, *after).await.map_err(NotSettled::Answer)?,
+                Err(NotSettled::Again(after)) => {
+                    self.note_wait(link, *after, schedule).await.map_err(NotSettled::Answer)?;
+                }
                 Ok(_) | Err(_) => {}
             }
         }
@@ -71,7 +74,7 @@ impl Lane {
         let (fence, lost) = claimed.begin_run();
         // Tells code that the handler has left running elsewhere, in a thread, that its run is over.
         let _over = lost.clone().drop_guard();
-        let run = Run { event: Arc::clone(claimed.event()), fence, lost };
+        let run = Run { event: Arc::clone(claimed.event()), fence, lost, clock: Some(Arc::clone(&self.common.clock)) };
         let is_first = run.event.attempts == 0 && claimed.tries() == 0;
         let span = trace::run(&self.common.traces, &run.event, claimed.tries());
         self.tell(&run.event, &Transition::Started);

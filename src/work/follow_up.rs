@@ -69,7 +69,7 @@ impl Lane {
     /// register. The error says what becomes of a delivery whose event is not settled.
     pub(super) async fn follow_up(&self, claimed: &Claimed, decision: Decision) -> Result<End, Disposition> {
         let (event, transition) = (claimed.event(), self.transition(claimed, &decision));
-        self.end_scheduled(event, &decision).await?;
+        self.end_scheduled(event, &decision, None).await?;
         let (copy, end) = self.prepare(event, decision).await?;
         let routes = &self.common.routes;
         match copy {
@@ -121,7 +121,7 @@ impl Lane {
     /// the newest of its reference counts. Any other stays in the slot that it has: dated events of a reference that are put
     /// off to one time would replace each other there, and an immediate one would replace them.
     async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<FollowUp, Disposition> {
-        let now = self.common.clock.now();
+        let now = self.common.clock.shared();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = time::until(now, at).max(SOONEST);
         let alone = CopyVersion::uncontested(&event.id, event.stamp.generation + 1);
@@ -142,7 +142,8 @@ impl Lane {
         }
         let slot = DedupSlot::RequeuedAt(at.as_millisecond());
         let (fresh, is_versioned) = loop {
-            let (now, asked) = (self.common.clock.now(), Instant::now());
+            let (now, left, asked) =
+                (self.common.clock.now(), time::until(self.common.clock.shared(), at), Instant::now());
             let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
                 Ok(Reserved::Version(version)) => Some(version),
                 // The event was cancelled, or another run has settled it, so there is nothing to settle: the end of this run
@@ -161,7 +162,7 @@ impl Lane {
             let fresh = Event { stamp, ..fresh.clone() };
             // At least a second, so that a slow register does not keep the copy from being sent.
             let limit = version.and_then(|_| time::due(now, self.terms.sendable().max(SOONEST)));
-            if self.send_before(limit, &fresh, time::until(now, at).max(SOONEST)).await? {
+            if self.send_before(limit, &fresh, left.max(SOONEST)).await? {
                 break (fresh, version.is_some());
             }
         };

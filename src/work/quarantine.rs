@@ -120,8 +120,8 @@ impl Lane {
 
     async fn handle_quarantined(&self, ready: Ready, returns: u32, permit: Permit) -> ControlFlow<()> {
         let event = &ready.work.event;
-        let deaths = event.crashes.saturating_add(returns);
-        let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit, self.common.clock.now());
+        let returns = event.crashes.saturating_add(returns);
+        let too_often = crashed_alone(returns, event.attempts, self.spec.crash_limit, self.common.clock.now());
         // The reason for the quarantine, which failed tries in place replace.
         let reason = event.reason.clone();
         let (end, permit) = self.run_to_settlement((ready.unclaimed(), too_often), Some(permit)).await;
@@ -139,7 +139,7 @@ impl Lane {
         };
         // As a copy: before RabbitMQ 4.3 a delivery that is given back counts like a crash.
         self.counters.given_back();
-        let copy = Event { crashes: deaths, reason, ..Event::clone(&ready.work.event) };
+        let copy = Event { crashes: returns, reason, ..Event::clone(&ready.work.event) };
         let (published, _permit) = for_a_while(permit, self.send_to_quarantine(&copy)).await;
         self.answer(ready, Disposition::after(published)).await;
         next

@@ -253,10 +253,6 @@ fn deliveries(count: usize) -> String {
     if count == 1 { "1 delivery".to_owned() } else { format!("{count} deliveries") }
 }
 
-fn given_back(count: usize) -> String {
-    format!("{} {} given back", deliveries(count), if count == 1 { "is" } else { "are" })
-}
-
 impl Common {
     fn lane(self: &Arc<Self>, (event_type, handler): TypeHandler, concurrency: Option<u16>, inline: bool) -> Arc<Lane> {
         let spec = self.topology.types[&event_type].clone();
@@ -346,7 +342,12 @@ impl Common {
             return;
         }
         if self.holds() > 0 {
-            tracing::warn!("after the drain limit of {}: {}", roughly(limit), given_back(self.holds()));
+            // Not all of these are given back: a run that has ended may still wait for Redis or for the broker.
+            let left = deliveries(self.holds());
+            tracing::warn!(
+                "after the drain limit of {}: {left} not settled; handlers that still run are stopped",
+                roughly(limit)
+            );
         }
         self.give_back.cancel();
         if tokio::time::timeout(LAST_WORDS, tasks.wait()).await.is_err() {

@@ -4,7 +4,7 @@
 //! it is confirmed before the state says so, and the state is written before this event is acknowledged. A crash in between
 //! publishes the next event again. It has the same id, so the register runs one of the two.
 
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 use backon::BackoffBuilder as _;
 use fail::fail_point;
@@ -40,12 +40,14 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How much longer than its handler may take a run counts as under way, before it counts as lost.
 const ALLOWANCE: Duration = Duration::from_mins(1);
 
+/// The state of an event's schedule as this worker has left it, or the decision for an event that does not run.
+pub(super) type Admitted = ControlFlow<Decision, Option<State>>;
+
 impl Lane {
-    /// Admits an event of a schedule, and arms the next one where that comes before the run. Returns the decision for an event that
-    /// does not run.
-    pub(super) async fn admit(&self, claimed: &Claimed) -> Result<Option<Decision>, NotSettled> {
+    /// Admits an event of a schedule, and arms the next one where that comes before the run.
+    pub(super) async fn admit(&self, claimed: &Claimed) -> Result<Admitted, NotSettled> {
         let event = claimed.event();
-        let Some(link) = self.chain_link(event) else { return Ok(None) };
+        let Some(link) = self.chain_link(event) else { return Ok(ControlFlow::Continue(None)) };
         let restored = self.restore(link).await.map_err(NotSettled::Answer)?;
         let now = self.common.clock.shared();
         let Some(state) = restored else {
@@ -70,48 +72,45 @@ impl Lane {
             last = started.await.map_err(NotSettled::Answer)?;
             fail_point!("work.schedule-started");
         }
-        let arms = link.rule.mode == Mode::Fixed || skips.is_some();
-        let arming = self.arm_next(event, link, &state, now);
-        let next = if arms { arming.await.map_err(NotSettled::Answer)? } else { None };
-        if next.is_some() || skips.is_some() {
+        if link.rule.mode == Mode::Fixed || skips.is_some() {
+            let next = self.publish_next(event, link, &state, now).await.map_err(NotSettled::Answer)?;
             let now = self.common.clock.shared();
-            let armed = self.change(link, last.as_ref(), |state| {
-                let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm, now));
-                Some(match skips {
-                    Some(why) => state.skipped(link, now, why),
-                    None => state,
-                })
+            let armed = self.arm(link, last.as_ref(), next, |state| match skips {
+                Some(why) => state.skipped(link, now, why),
+                None => state,
             });
-            armed.await.map_err(NotSettled::Answer)?;
+            last = armed.await.map_err(NotSettled::Answer)?;
         }
-        let Some(why) = skips else { return Ok(None) };
+        let Some(why) = skips else { return Ok(ControlFlow::Continue(last)) };
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule skipped: {why}");
-        Ok(Some(Decision::Skip))
+        Ok(ControlFlow::Break(Decision::Skip))
     }
 
-    /// Notes that a run of a schedule's event is over, and arms the next event where that comes after the run.
-    pub(super) async fn end_scheduled(&self, event: &Event, decision: &Decision) -> Result<(), Disposition> {
+    /// Notes that a run of a schedule's event is over, and arms the next event where that comes after the run. `last` is the state as this
+    /// worker has left it; if it is known, and nobody has changed it since, it need not be read.
+    pub(super) async fn end_scheduled(
+        &self,
+        event: &Event,
+        decision: &Decision,
+        mut last: Option<State>,
+    ) -> Result<(), Disposition> {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
         let now = self.common.clock.shared();
         let outcome = match decision {
             Decision::Done | Decision::Discard { .. } | Decision::Skip => RunOutcome::Done,
             Decision::Drop { reason } => RunOutcome::Dropped(reason.clone()),
             Decision::DeadLetter(failed) => RunOutcome::DeadLetter(failed.error().to_owned()),
-            Decision::Retry { ttl, .. } => return self.note_wait(link, ttl.as_duration()).await,
-            Decision::RetryAfter { after, .. } => return self.note_wait(link, *after).await,
-            Decision::Requeue { at, .. } => return self.note_wait(link, time::until(now, *at)).await,
+            Decision::Retry { ttl, .. } => return self.note_wait(link, ttl.as_duration(), last).await,
+            Decision::RetryAfter { after, .. } => return self.note_wait(link, *after, last).await,
+            Decision::Requeue { at, .. } => return self.note_wait(link, time::until(now, *at), last).await,
         };
         let pauses = matches!(outcome, RunOutcome::DeadLetter(_)) && link.rule.on_failure == OnScheduleFailure::Pause;
-        let (mut last, mut next) = (None, None);
+        let mut next = None;
         if link.rule.mode == Mode::Sequential && !pauses {
             last = self.restore(link).await?;
-            next = self.arm_next(event, link, &last.clone().unwrap_or_default(), now).await?;
+            next = self.publish_next(event, link, &last.clone().unwrap_or_default(), now).await?;
         }
-        self.change(link, last.as_ref(), |state| {
-            let state = next.iter().fold(state?, |state, arm| state.armed(&link.digest, *arm, now));
-            Some(state.ended(link, now, &outcome))
-        })
-        .await?;
+        self.arm(link, last.as_ref(), next, |state| state.ended(link, now, &outcome)).await?;
         fail_point!("work.schedule-ended");
         if pauses {
             tracing::warn!(schedule = %link.schedule, "schedule paused, because its event went to dead-letter; `topology schedule resume` resumes it");
@@ -120,9 +119,9 @@ impl Lane {
     }
 
     /// Notes that the event waits for its next run.
-    pub(super) async fn note_wait(&self, link: &Link, wait: Duration) -> Result<(), Disposition> {
+    pub(super) async fn note_wait(&self, link: &Link, wait: Duration, last: Option<State>) -> Result<(), Disposition> {
         let until = self.run_ends(self.common.clock.shared(), wait);
-        self.change(link, None, |state| Some(state?.goes_on(link, until))).await.map(drop)
+        self.change(link, last.as_ref(), |state| Some(state?.goes_on(link, until))).await.map(drop)
     }
 
     /// Arms the next event of a chain that stands still at an event that was settled elsewhere. Returns how to answer the delivery of this copy.
@@ -137,37 +136,55 @@ impl Lane {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
         let Some(state) = self.restore(link).await?.filter(|state| state.stands_at(link)) else { return Ok(()) };
         let now = self.common.clock.shared();
-        let Some(next) = self.arm_next(event, link, &state, now).await? else { return Ok(()) };
-        self.change(link, Some(&state), |state| Some(state?.armed(&link.digest, next, now))).await?;
+        let next = self.publish_next(event, link, &state, now).await?;
+        if next.is_none() {
+            return Ok(());
+        }
+        self.arm(link, Some(&state), next, |state| state).await?;
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule was settled before; its schedule goes on with the next one");
         Ok(())
     }
 
     /// Publishes the next event, if the chain goes on from this one.
-    async fn arm_next(
+    async fn publish_next(
         &self,
         event: &Event,
         link: &Link,
         state: &ScheduleState,
         now: Timestamp,
-    ) -> Result<Option<Arm>, Disposition> {
+    ) -> Result<Option<(Arm, Event)>, Disposition> {
         let next = || link.rule.next(&link.schedule, link.position, now);
         let goes_on = state.is_next(link) && !link.is_ahead(now);
         let Some(arm) = goes_on.then(next).flatten() else { return Ok(None) };
         let Some(template) = Template::of_event(event) else { return Ok(None) };
         let next = template.event(arm, now);
         self.send_on(&next, next.early_by(now)).await?;
-        let asked = Instant::now();
-        if let Err(error) = schedules::record(&*self.common.register, &self.common.topology, &next).await {
-            self.unanswered(
-                asked,
-                &error,
-                &next.id,
-                "the next event of a schedule is not recorded, and `events list` lacks it",
-            );
-        }
         fail_point!("work.schedule-armed");
-        Ok(Some(arm))
+        Ok(Some((arm, next)))
+    }
+
+    /// Changes the state once the broker has confirmed the next event, if there is one. The register's index learns of that event
+    /// meanwhile: neither call needs the other one's answer.
+    async fn arm(
+        &self,
+        link: &Link,
+        last: Option<&State>,
+        next: Option<(Arm, Event)>,
+        mut change: impl FnMut(State) -> State + Send,
+    ) -> Result<Option<State>, Disposition> {
+        let now = self.common.clock.shared();
+        let recorded = async {
+            let (Some((_, next)), asked) = (&next, Instant::now()) else { return };
+            if let Err(error) = schedules::record(&*self.common.register, &self.common.topology, next).await {
+                let lacks = "the next event of a schedule is not recorded, and `events list` lacks it";
+                self.unanswered(asked, &error, &next.id, lacks);
+            }
+        };
+        let changed = self.change(link, last, |state| {
+            let state = next.iter().fold(state?, |state, (arm, _)| state.armed(&link.digest, *arm, now));
+            Some(change(state))
+        });
+        tokio::join!(recorded, changed).1
     }
 
     /// Returns the link of an event of a chain. Without the register there are no schedules, and whoever has written the link into the
@@ -177,13 +194,13 @@ impl Lane {
     }
 
     /// Drops an event that does not belong to its schedule any more.
-    fn refuse(&self, event: &Event, why: &str, is_armed: bool) -> Result<Option<Decision>, NotSettled> {
+    fn refuse(&self, event: &Event, why: &str, is_armed: bool) -> Result<Admitted, NotSettled> {
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule dropped: {why}");
         if is_armed {
             // Another copy with this id may be about to run: the claim is released, and the event is not settled.
             return Err(NotSettled::Answer(Disposition::Acknowledge));
         }
-        Ok(Some(Decision::Skip))
+        Ok(ControlFlow::Break(Decision::Skip))
     }
 
     /// Returns when a run that begins after `wait` has ended, unless it is lost.

@@ -38,6 +38,8 @@ impl Admin {
         let free = looked.map(Looked::free).transpose()?;
         let mut applied = if options.asked.nothing_to_do(&planned.plan) {
             if let Some(free) = free {
+                // Without the lock, and so without `same_broker`: the register is told the cluster's name alone, and `plan` has found
+                // that both URLs lead to brokers of that name.
                 free.take(watch).await;
             }
             Applied::from(planned.clone())

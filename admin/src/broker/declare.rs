@@ -8,7 +8,7 @@ use hatchery::{
     BrokerError,
     internals::{
         compile::{Argument, Binding, Target},
-        rabbitmq::{codec::short, connection::AmqpUrl},
+        rabbitmq::{RabbitMq, codec::short, connection::AmqpUrl},
     },
 };
 use lapin::{
@@ -68,6 +68,8 @@ pub enum DeclareCause {
 pub struct Declarer {
     pub(super) url: AmqpUrl,
     pub(super) connection: Connection,
+    /// Publishes what is moved, on a connection of its own.
+    pub(super) publisher: RabbitMq,
     locks: Vec<String>,
 }
 
@@ -84,7 +86,8 @@ impl Declarer {
         patience: Duration,
         waiting: impl Fn(&str),
     ) -> Result<Self, BrokerError> {
-        let mut declarer = Self { connection: url.connect(name).await?, url, locks: Vec::new() };
+        let (connection, publisher) = (url.connect(name).await?, RabbitMq::new(url.clone(), name));
+        let mut declarer = Self { url, connection, publisher, locks: Vec::new() };
         for queue in queues {
             if let Err(error) = declarer.wait_for(queue, patience, &waiting).await {
                 declarer.release().await;
@@ -211,11 +214,12 @@ impl Declarer {
         self.answered("a channel", async { Ok(self.connection.create_channel().await) }).await
     }
 
-    /// Frees the locks, and closes the connection properly so that the broker does not log a lost client.
+    /// Frees the locks, and closes the connections properly so that the broker logs no lost client.
     pub async fn release(self) {
         if let Err(error) = self.try_release().await {
             tracing::debug!(%error, "cannot close the connection that held the lock");
         }
+        self.publisher.close().await;
     }
 
     /// Deletes the locks before it closes the connection. The broker would delete them with the connection anyway, but

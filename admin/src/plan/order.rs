@@ -45,14 +45,17 @@ pub struct Counts {
 }
 
 impl Plan {
-    /// Whether both plans have equal changes. The messages that a queue holds do not count, nor do objects of other owners.
+    /// Returns what makes two plans equal: their changes, without the messages that a queue holds, and without objects of other
+    /// owners.
+    pub fn compared(&self) -> impl Iterator<Item = Change> {
+        let changes = self.changes.iter().filter(|change| change.action != Action::Ignored);
+        changes.map(|change| Change { held: None, ..change.clone() })
+    }
+
+    /// Whether both plans have equal [changes](Self::compared).
     #[must_use]
     pub fn has_changes_of(&self, other: &Self) -> bool {
-        let changes = |plan: &Self| -> Vec<Change> {
-            let changes = plan.changes.iter().filter(|change| change.action != Action::Ignored);
-            changes.map(|change| Change { held: None, ..change.clone() }).collect()
-        };
-        changes(self) == changes(other)
+        self.compared().eq(other.compared())
     }
 
     /// Counts the changes by action.

@@ -221,30 +221,30 @@ fn a_type_with_on_failure_block_tries_without_end(#[case] attempts: u32, #[case]
 #[case::at_the_limit(3, 5, Some("3 times"))]
 #[case::a_lower_limit_than_before(9, 5, Some("9 times"))]
 #[case::a_foreign_count(u32::MAX, 5, Some("4294967295 times"))]
-fn the_first_two_returns_and_the_deaths_while_alone_count_towards_the_limit(
-    #[case] deaths: u32,
+fn the_first_two_returns_and_those_from_running_alone_count_towards_the_limit(
+    #[case] returns: u32,
     #[case] limit: u32,
     #[case] times: Option<&str>,
 ) {
     let expected = times.map(|times| {
-        let error = format!("its worker died {times} while it ran alone; its delivery had come back 2 times before");
+        let error = format!("it came back {times} when it ran alone, and 2 times before");
         Decision::DeadLetter(Failed {
             attempts: 1,
             reason: format!("crash: {error}"),
             failure: format!("2026-06-01T09:00:00.000Z {error}"),
         })
     });
-    assert_eq!(crashed_alone(deaths, 1, limit, now()), expected);
+    assert_eq!(crashed_alone(returns, 1, limit, now()), expected);
 }
 
 #[rstest]
 #[case::below_the_limit(4, 0, 5, None)]
-#[case::at_the_limit(5, 0, 5, Some("its worker died 5 times while it ran"))]
+#[case::at_the_limit(5, 0, 5, Some("it was started 5 times and never settled"))]
 #[case::the_return_counts(
     4,
     1,
     5,
-    Some("its worker died 4 times while it ran, and it was redelivered once before it had an id")
+    Some("it was started 4 times and never settled, and it was redelivered once before it had an id")
 )]
 #[case::the_return_is_one_death(3, 1, 5, None)]
 #[case::the_return_is_no_proof(2, 1, 3, None)]
@@ -252,9 +252,9 @@ fn the_first_two_returns_and_the_deaths_while_alone_count_towards_the_limit(
     3,
     1,
     3,
-    Some("its worker died 3 times while it ran, and it was redelivered once before it had an id")
+    Some("it was started 3 times and never settled, and it was redelivered once before it had an id")
 )]
-fn an_event_is_dead_lettered_once_its_worker_has_died_too_often(
+fn an_event_is_dead_lettered_once_it_was_started_too_often_and_never_settled(
     #[case] crashes: u32,
     #[case] back: u32,
     #[case] limit: u32,

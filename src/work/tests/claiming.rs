@@ -59,7 +59,10 @@ async fn an_event_that_killed_its_worker_too_often_is_dead_lettered_and_not_star
     world.put(incoming("mail.now", &[]));
     let diary = work(&world, Outcome::Done).await;
     assert_eq!(diary[2..], ["publish t.dead-letter mail.dead-letter", "settle copied", "acknowledge"]);
-    assert_eq!(header(&world.published(), "reason").as_deref(), Some("crash: its worker died 5 times while it ran"));
+    assert_eq!(
+        header(&world.published(), "reason").as_deref(),
+        Some("crash: it was started 5 times and never settled")
+    );
 }
 
 #[tokio::test(start_paused = true)]

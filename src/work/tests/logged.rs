@@ -22,7 +22,7 @@ async fn an_event_that_killed_its_worker_before_is_logged_when_it_runs_again() {
     world.claims.lock().expect("no panic").push(ClaimAnswer::Run { fence: 9, crashes: 7, stamp });
     world.put(message);
     work(&world, Outcome::Done).await;
-    let said = log.lines("its worker died while it ran").concat();
+    let said = log.lines("it was started before and never settled").concat();
     assert!(said.contains("id=id-1 event_type=strict crashes=7"), "{:?}", log.lines(""));
 }
 

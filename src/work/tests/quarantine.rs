@@ -63,7 +63,7 @@ async fn an_event_that_killed_its_worker_alone_too_often_is_dead_lettered_and_no
     } else {
         assert_eq!(diary, ["publish t.dead-letter plain.dead-letter", "acknowledge"]);
         let reason = header(&world.published(), "reason").expect("a reason");
-        assert!(reason.starts_with("crash: its worker died 3 times while it ran alone"), "{reason}");
+        assert!(reason.starts_with("crash: it came back 3 times when it ran alone"), "{reason}");
     }
     assert_eq!(header(&world.published(), "crashes"), None, "a copy that goes elsewhere begins afresh");
 }

@@ -81,7 +81,7 @@ async fn the_next_event_is_confirmed_before_the_state_says_so_and_before_the_han
         "record 0",
         "replace schedule hourly",
         "handler",
-        "schedule hourly",
+        // Nobody has changed the state meanwhile, so it is not read again.
         "replace schedule hourly",
         "settle finished",
         "acknowledge",

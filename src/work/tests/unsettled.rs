@@ -47,6 +47,21 @@ async fn a_suspect_that_has_run_holds_up_no_type_that_needs_no_redis() {
     assert_eq!(world.diary.entries().last().map(String::as_str), Some("settle finished"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_stops_while_its_event_cannot_be_settled_does_not_say_that_the_event_is_given_back() {
+    let (log, world) = (Log::default(), World::default());
+    let _kept = log.keep();
+    world.unsettled.lock().expect("no panic").insert("id-1".to_owned(), unreachable());
+    world.put(incoming("mail.now", &[]));
+    let (stop, worker) = start(&world);
+    a_while().await;
+    stop.cancel();
+    assert_eq!(worker.await.expect("no panic").given_back, 0);
+    assert_eq!(log.lines("1 delivery not settled").len(), 1, "{:?}", log.lines(""));
+    assert_eq!(log.lines("1 delivery could not be settled").len(), 1, "{:?}", log.lines(""));
+    assert!(log.lines("given back").is_empty(), "{:?}", log.lines(""));
+}
+
 /// Whatever killed the process there would make two dead letters of one.
 #[rstest]
 #[case::settled_soon(Duration::from_secs(1), &["settle copied", "run other"])]

@@ -210,7 +210,7 @@ impl Poisoned {
             let payload = String::from_utf8_lossy(&letter.data).into_owned();
             assert!(culprits.remove(&payload), "{payload} is dead-lettered");
             let reason = shown(&letter, "reason").unwrap();
-            assert!(reason.starts_with("crash: its worker died "), "{reason}");
+            assert!(reason.starts_with("crash: it "), "{reason}");
             assert_eq!(shown(&letter, "attempts").as_deref(), Some("0"));
             assert_eq!(header(&letter, "x-death"), None, "the broker dead-lettered {payload} at its delivery limit");
         }

@@ -217,7 +217,9 @@ pub(super) async fn sweep(
         (Err(error), _) if sum.done == 0 => Err(error),
         (Err(error), _) => {
             told()?;
-            let message = format!("{error:#}; {} {} before. Run it again for the rest", letters(sum.done), verb.done);
+            // Letters that were under way may be done, and are not counted.
+            let message =
+                format!("{error:#}; at least {} {} before. Run it again for the rest", letters(sum.done), verb.done);
             Err(Ended::new(Exit::Partly, message).into())
         }
     }

@@ -1,13 +1,19 @@
 //! The golden screens: `tests/dead-letter/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
 
 use hatchery::{
+    RegisterError,
     bytes::Bytes,
     internals::wire::{Headers, Incoming, Properties, Value},
 };
-use hatchery_admin::dead_letters::{Group, Groups, Letter, LetterQueue, Standing, Tally};
+use hatchery_admin::dead_letters::{
+    Bounds, DeadLettersError, Group, Groups, Letter, LetterQueue, Selection, Standing, Sweep, Swept, Tally,
+};
 
-use super::{discard::DISCARD, list, replay::REPLAY, report, show, view::view};
-use crate::golden::screens;
+use super::{discard::DISCARD, list, replay::REPLAY, report, show, view::view, which::Filters};
+use crate::{
+    golden::screens,
+    output::{Format, Output},
+};
 
 const LONG: &str = "HTTP 503 from http://mailer:8080/send: the queue of the mail server is full, and its \
                     administrator was told; try again after the weekend";
@@ -96,4 +102,20 @@ fn a_report_is_as_it_was_drawn() {
     screens("dead-letter/replay", |columns| report::text(tally, REPLAY, "", columns));
     screens("dead-letter/replay-unrouted", |columns| report::text(tally, REPLAY, " --unrouted", columns));
     screens("dead-letter/discard", |columns| report::text(Tally { done: 1, ..Tally::default() }, DISCARD, "", columns));
+}
+
+/// The letters under way were published, and Redis could not be told.
+#[tokio::test]
+async fn a_replay_that_redis_cuts_off_does_not_say_that_it_has_counted_all() {
+    let redis = RegisterError::Refused { url: "redis://localhost".into(), reason: "it is full".into() };
+    let error = std::sync::Mutex::new(Some(DeadLettersError::Register(redis)));
+    let act = async |_: Sweep<'_>| {
+        let tally = Tally { ready: 100, done: 64, ..Tally::default() };
+        Swept { tally, interrupted: false, error: error.lock().expect("no panic").take() }
+    };
+    let (queues, output) = ([queue("mail")], Output::new(Format::Json, true, false));
+    let (selection, bounds) = (Selection::default(), Bounds::default());
+    let swept = report::sweep(&queues, &Filters::default(), REPLAY, output, (&selection, bounds), act).await;
+    let said = swept.expect_err("it was cut off").to_string();
+    assert!(said.ends_with("; at least 64 letters replayed before. Run it again for the rest"), "{said}");
 }

@@ -158,6 +158,12 @@ fn reason(error: &RedisError) -> String {
         }
         // The answer may be pages of another protocol, so it is not quoted.
         ErrorKind::Parse => "it does not answer like Redis".to_owned(),
+        // Of a client without a password Redis reads no long command, and calls that a fault of the protocol.
+        _ if error.code() == Some("NOAUTH")
+            || error.detail().is_some_and(|detail| detail.contains("unauthenticated")) =>
+        {
+            "it asks for a password, and the URL has none".to_owned()
+        }
         _ => error.to_string(),
     }
 }

@@ -30,15 +30,13 @@ pub(crate) fn screens(name: &str, draw: impl Fn(usize) -> String) {
     screens_of(name, &[80, 160], draw);
 }
 
-/// Fails unless a screen fits these widths, and is as in `tests/<name>.txt`, which has each width that changes it, and with
-/// its colours at the first width as in `tests/<name>.ansi`.
+/// Fails unless a screen fits these widths, and is as in `tests/<name>.txt`, which has each width that changes it, and then the
+/// first width with its colours, if it has any.
 #[track_caller]
 pub(crate) fn screens_of(name: &str, widths: &[usize], draw: impl Fn(usize) -> String) {
-    let painted: Vec<String> = widths.iter().map(|columns| draw(*columns)).collect();
-    golden(&format!("tests/{name}.ansi"), &painted[0]);
     let (mut text, mut last) = (String::new(), None);
-    for (columns, painted) in widths.iter().zip(&painted) {
-        let plain = strip_str(painted).to_string();
+    for columns in widths {
+        let plain = strip_str(&draw(*columns)).to_string();
         let long: Vec<&str> = plain.lines().filter(|line| line.width() > *columns).collect();
         assert!(long.is_empty(), "{name} has lines of more than {columns} columns: {long:#?}");
         match last {
@@ -47,6 +45,10 @@ pub(crate) fn screens_of(name: &str, widths: &[usize], draw: impl Fn(usize) -> S
             Some(_) => _ = write!(text, "\n── {columns} columns ──\n{plain}"),
         }
         last = Some(plain);
+    }
+    let painted = draw(widths[0]);
+    if painted.contains('\u{1b}') {
+        _ = write!(text, "\n── in colour ──\n{painted}");
     }
     golden(&format!("tests/{name}.txt"), &text);
 }

@@ -251,6 +251,7 @@ launch_redis() {
             if [[ $version =~ v=([0-9]+)\.([0-9]+) ]] && ((BASH_REMATCH[1] * 100 + BASH_REMATCH[2] >= 602)); then
                 say "set-proc-title no"
             fi
+            if [[ -n ${HATCHERY_REDIS_CONF:-} ]]; then cat -- "$HATCHERY_REDIS_CONF"; fi
         } >"$base/redis.conf"
         : >"$base/redis.log"
     )

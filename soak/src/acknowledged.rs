@@ -1,6 +1,6 @@
 //! Notes when acknowledgements are written, as the library's log tells it at the level of traces.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use jiff::Timestamp;
 use tracing::{
@@ -13,6 +13,8 @@ use tracing_subscriber::{
     layer::Context,
     registry::LookupSpan,
 };
+
+use crate::lock;
 
 /// The module that writes acknowledgements.
 const WRITES: &str = "hatchery::adapters::rabbitmq::receipts";
@@ -34,7 +36,7 @@ pub fn take() -> Vec<i64> {
 }
 
 fn times() -> MutexGuard<'static, Option<Vec<i64>>> {
-    TIMES.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&TIMES)
 }
 
 /// Returns the layer that notes what the library writes.

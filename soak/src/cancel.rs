@@ -124,7 +124,7 @@ fn account(args: &Args, timed: &[Timed; 3], runs: &[Run], second: Timestamp) -> 
         let holds = timed.done == all && floor.is_none_or(|floor| timed.rate() > floor);
         table.must(holds, &[what, &grouped(timed.done), &grouped(timed.rate()), &must]);
     }
-    let account = Account::take(args.events..3 * args.events, runs.iter().map(|run| run.number));
+    let account = Account::of(args.events..3 * args.events, runs);
     let left = 2 * all;
     table.must(account.handled as u64 == left, &["handled", &grouped(account.handled), "", &grouped(left)]);
     // The account's strangers are the cancelled events here, which must not run.

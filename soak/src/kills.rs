@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use hatchery::NewEvent;
 
 use crate::harness::{
-    Account, Common, Console, Crew, Kills, Look, Note, PAYLOAD, Step, Table, finished_twice, grouped, publish_all,
-    until_over,
+    Account, Common, Console, Crew, Killed, Killer, Kills, Look, Note, PAYLOAD, Step, Table, finished_twice, grouped,
+    of, publish_all, until_over,
 };
 
 const TYPE: &str = "work";
@@ -52,20 +52,20 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     });
     let (pause, fails) = (args.pause.to_string(), FAIL_EVERY.to_string());
     let arguments = ["--type", TYPE, "--pause", &pause, "--fail-every", &fails];
-    let mut crew = Crew::start(&stage, &args.kills, chance, &arguments).await?;
+    let mut crew = Crew::start(&stage, "worker", args.kills.workers, &arguments)?;
+    let mut killer = Killer::new(&stage, &args.kills, chance).await?;
     let all = args.events as usize;
     // The last events are those of killed workers, which wait for the ends of their leases. They are spared, because
     // kills would hit them again and again.
     let last = (all / 100).max(2 * CONCURRENCY * args.kills.workers as usize);
     let mut finished = BTreeSet::new();
     until_over(console, PATIENCE, async || {
-        finished.extend(of(crew.look()?, Step::Done));
+        finished.extend(of(crew.look()?, Step::Done).map(Note::number));
         let done = finished.len();
         if done + last < all {
-            crew.kill_if_due(&stage).await?;
+            killer.kill_if_due(&mut crew, &stage).await?;
         }
-        let said = format!(", {} kills", crew.killed.open.len());
-        Ok(Look { done, all, said, is_over: done == all && !queues.are_busy(&[]).await? })
+        Ok(Look { done, all, said: killer.said(), is_over: done == all && !queues.are_busy(&[]).await? })
     })
     .await?;
     publishing.await??;
@@ -73,19 +73,14 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     crew.stop().await?;
     let names = stage.names();
     let dead = queues.ready(&[names.dead_letters(&TYPE.parse()?), names.unrouted()]).await?;
-    Ok(stage.conclude(console, &[table(args, &crew, dead)]).await)
+    Ok(stage.conclude(console, &[table(args, &crew.notes, &killer.killed, dead)]).await)
 }
 
-/// Returns the numbers of the notes about this step.
-fn of(notes: &[Note], step: Step) -> impl Iterator<Item = u32> {
-    notes.iter().filter(move |note| note.step == step).map(Note::number)
-}
-
-fn table(args: &Args, crew: &Crew, dead: u64) -> Table {
-    let account = Account::take(0..args.events, of(&crew.notes, Step::Done));
-    let failed: BTreeSet<u32> = of(&crew.notes, Step::Failed).collect();
-    let unexplained = crew.killed.unexplained(&finished_twice(&crew.notes)).len();
-    let open = &crew.killed.open;
+fn table(args: &Args, notes: &[Note], killed: &Killed, dead: u64) -> Table {
+    let account = Account::take(0..args.events, of(notes, Step::Done).map(Note::number));
+    let failed: BTreeSet<u32> = of(notes, Step::Failed).map(Note::number).collect();
+    let unexplained = killed.unexplained(&finished_twice(notes)).len();
+    let open = &killed.open;
     let most = *open.iter().max().unwrap_or(&0);
 
     let mut table = Table::new(&["", "", "must be"]);

@@ -8,6 +8,8 @@
     reason = "only programs of this repository use this, and all its errors end them"
 )]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub mod acknowledged;
 pub mod chance;
 pub mod console;
@@ -17,3 +19,8 @@ pub mod runs;
 pub mod servers;
 pub mod stage;
 pub mod table;
+
+/// Locks notes, those of a thread that has panicked too.
+pub fn lock<T>(notes: &Mutex<T>) -> MutexGuard<'_, T> {
+    notes.lock().unwrap_or_else(PoisonError::into_inner)
+}

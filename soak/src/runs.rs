@@ -1,9 +1,11 @@
 //! Notes the runs of handlers in this process.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hatchery::Event;
 use jiff::Timestamp;
+
+use crate::lock;
 
 /// One run. Times are microseconds since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -30,31 +32,29 @@ impl Run {
 pub struct Runs(Arc<Mutex<Vec<Run>>>);
 
 impl Runs {
-    /// Notes that this event runs now. The event's number is its id.
+    /// Notes that this event runs now. The event's number is its id, or that of the message that it was made of
+    /// (`source:4711:1`).
     pub fn note(&self, event: &Event) {
         let created = event.created_at.as_microsecond();
         let nbf = event.nbf.map_or(created, Timestamp::as_microsecond);
         // An id that is no number is not the soak's; `u32::MAX` makes the account count it as a stranger.
-        self.push(event.id.parse().unwrap_or(u32::MAX), created, nbf);
+        let number = event.id.split(':').nth(1).unwrap_or(&event.id);
+        self.push(number.parse().unwrap_or(u32::MAX), created, nbf);
     }
 
     /// Notes that the event with this number runs now.
     pub fn push(&self, number: u32, created: i64, nbf: i64) {
         let at = Timestamp::now().as_microsecond();
-        self.lock().push(Run { number, created, nbf, at });
+        lock(&self.0).push(Run { number, created, nbf, at });
     }
 
     /// Returns the number of runs.
     pub fn len(&self) -> usize {
-        self.lock().len()
+        lock(&self.0).len()
     }
 
     /// Returns a copy of all runs.
     pub fn all(&self) -> Vec<Run> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Run>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).clone()
     }
 }

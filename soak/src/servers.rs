@@ -24,55 +24,40 @@ pub struct Servers {
     pub management: String,
     /// The URL of Redis.
     pub redis: String,
-    rabbitmq: Hold,
+    /// The script that keeps RabbitMQ up.
+    pub rabbitmq: Hold,
     redis_hold: Hold,
-    /// RabbitMQ's settings, which a node reads again when it starts again.
-    _settings: Option<NamedTempFile>,
 }
 
 impl Servers {
     /// Starts both. RabbitMQ is a version of `scripts/brokers`, or the installed one.
     pub async fn start(version: Option<&str>) -> anyhow::Result<Self> {
-        Self::with(Hold::of(&mut broker(version)).await?, None).await
+        Self::with(Hold::of(&mut broker(version), "").await?).await
     }
 
     /// Starts both, with a cluster of this many RabbitMQ nodes and with settings for `rabbitmq.conf`. The URLs name all
-    /// nodes; `said` has the URLs of each node, `AMQP_URL_1` and so on.
+    /// nodes; the script says the URLs of each node, `AMQP_URL_1` and so on.
     pub async fn start_cluster(version: Option<&str>, nodes: usize, settings: &str) -> anyhow::Result<Self> {
-        let mut file = NamedTempFile::new()?;
-        file.write_all(settings.as_bytes())?;
         let mut command = broker(version);
-        command.args(["--nodes", &nodes.to_string()]).env("HATCHERY_RABBITMQ_CONF", file.path());
         // Several nodes that start at once on a busy machine take longer than one node.
-        command.env("HATCHERY_START_TIMEOUT", "300");
-        Self::with(Hold::of(&mut command).await?, Some(file)).await
+        command.args(["--nodes", &nodes.to_string()]).env("HATCHERY_START_TIMEOUT", "300");
+        Self::with(Hold::of(&mut command, settings).await?).await
     }
 
-    async fn with(rabbitmq: Hold, settings: Option<NamedTempFile>) -> anyhow::Result<Self> {
-        let redis_hold = Hold::start("scripts/services", &["hold", "--redis-only"]).await?;
+    async fn with(rabbitmq: Hold) -> anyhow::Result<Self> {
+        let redis_hold = Hold::redis("").await?;
         Ok(Self {
             amqp: rabbitmq.said("AMQP_URL")?,
             management: rabbitmq.said("RABBITMQ_MANAGEMENT_URL")?,
             redis: redis_hold.said("REDIS_URL")?,
             rabbitmq,
             redis_hold,
-            _settings: settings,
         })
-    }
-
-    /// Returns a value that the script printed about RabbitMQ.
-    pub fn said(&self, name: &str) -> anyhow::Result<String> {
-        self.rabbitmq.said(name)
-    }
-
-    /// Sends a command for RabbitMQ to the script: a line for `scripts/services hold`. Waits until it is done.
-    pub async fn tell(&mut self, line: &str) -> anyhow::Result<()> {
-        self.rabbitmq.tell(line).await
     }
 
     /// Runs rabbitmqctl.
     pub async fn ctl(&mut self, arguments: &str) -> anyhow::Result<()> {
-        self.tell(&format!("ctl {arguments}")).await
+        self.rabbitmq.tell(&format!("ctl {arguments}")).await
     }
 
     /// Stops both.
@@ -98,15 +83,22 @@ pub struct Hold {
     input: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
     said: BTreeMap<String, String>,
+    /// A server reads them again when it starts again.
+    _settings: NamedTempFile,
 }
 
 impl Hold {
-    /// Starts the script, and waits until its server is ready.
-    pub async fn start(script: &str, arguments: &[&str]) -> anyhow::Result<Self> {
-        Self::of(Command::new(script).args(arguments)).await
+    /// Starts Redis with these settings for `redis.conf`, and waits until it is ready.
+    pub async fn redis(settings: &str) -> anyhow::Result<Self> {
+        Self::of(Command::new("scripts/services").args(["hold", "--redis-only"]), settings).await
     }
 
-    async fn of(command: &mut Command) -> anyhow::Result<Self> {
+    async fn of(command: &mut Command, settings: &str) -> anyhow::Result<Self> {
+        let mut file = NamedTempFile::new()?;
+        file.write_all(settings.as_bytes())?;
+        if !settings.is_empty() {
+            command.env("HATCHERY_RABBITMQ_CONF", file.path()).env("HATCHERY_REDIS_CONF", file.path());
+        }
         let said = format!("{:?}", command.as_std());
         let mut child = command
             .stdin(Stdio::piped())
@@ -115,7 +107,7 @@ impl Hold {
             .with_context(|| format!("{said}; run this from the repository's folder"))?;
         let input = child.stdin.take().context("a pipe")?;
         let answers = BufReader::new(child.stdout.take().context("a pipe")?).lines();
-        let mut hold = Self { script: child, input, answers, said: BTreeMap::new() };
+        let mut hold = Self { script: child, input, answers, said: BTreeMap::new(), _settings: file };
         while let Some(line) = hold.answers.next_line().await? {
             match line.split_once('=') {
                 Some((name, value)) => hold.said.insert(name.to_owned(), value.to_owned()),
@@ -131,7 +123,8 @@ impl Hold {
         self.said.get(name).cloned().with_context(|| format!("no {name}"))
     }
 
-    async fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+    /// Sends a line for `scripts/services hold` to the script, and waits until it is done.
+    pub async fn tell(&mut self, line: &str) -> anyhow::Result<()> {
         self.input.write_all(format!("{line}\n").as_bytes()).await?;
         let (done, failed) = (format!("DONE {line}"), format!("FAILED {line}"));
         // The output of rabbitmqctl comes before the answer.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use hatchery::internals::names::Names;
 
 use crate::harness::{
-    Account, Chance, Common, Console, Lateness, Plan, Planned, Queues, Run, Stage, Table, Wait, Working, grouped,
-    publish_plan, ratio_row,
+    Account, Chance, Common, Console, Lateness, Plan, Planned, Queues, Run, Sides, Stage, Table, Wait, Working,
+    grouped, publish_plan, ratio_row, run_plan,
 };
 
 const TOPOLOGY: &str = "\
@@ -39,12 +39,8 @@ pub(crate) struct Args {
     /// The longest wait in seconds. Every other event waits ten seconds in a named hatchery
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     over: u32,
-    /// Rounds; the run alone and the run beside the others take turns at being first
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
-    rounds: u32,
-    /// Only account for the events and require no ratio, for small runs and busy machines
-    #[arg(long)]
-    no_ratio: bool,
+    #[command(flatten)]
+    sides: Sides,
 }
 
 /// The stage, and the measurements of all rounds.
@@ -78,7 +74,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     let names = stage.names();
     let (alone, beside) = (Seen::default(), Seen::default());
     let mut wedge = Wedge { args, stage, queues, names, chance, next: 0, alone, beside, gone: [0; 4], off: [0; 3] };
-    for round in 0..args.rounds {
+    for round in 0..args.sides.rounds {
         for turn in [round, round + 1] {
             if turn % 2 == 0 {
                 console.step(&format!("Round {}: the healthy type alone", round + 1));
@@ -123,11 +119,11 @@ impl Wedge<'_> {
         let working = Working::start(&hatchery, &[GONE]);
         let runs = working.finish(console, &self.queues, self.args.events as usize, Duration::ZERO, &[]).await?;
         hatchery.close().await;
-        let account = Account::take(others.numbers(), runs.iter().map(|run| run.number));
+        let account = Account::of(others.numbers(), &runs);
         self.gone[1] += found.handled as u64;
         self.gone[2] += moved.len() as u64;
         self.gone[3] += account.handled as u64;
-        self.off(&runs, &account);
+        self.off(&account);
         Ok(())
     }
 
@@ -145,9 +141,7 @@ impl Wedge<'_> {
 
     /// Publishes the healthy events, together with `others` if there are any, and works only on the healthy type.
     async fn healthy(&self, plan: &Plan, others: Option<&Plan>, console: &mut Console) -> anyhow::Result<Vec<Run>> {
-        let [hatchery, other] = [self.stage.connect().await?, self.stage.connect().await?];
-        let working = Working::start(&hatchery, &[HEALTHY]);
-        let publishing = tokio::spawn(publish_plan(hatchery.publisher(), plan.clone()));
+        let other = self.stage.connect().await?;
         let (publisher, others) = (other.publisher(), others.cloned());
         let publishing_others = tokio::spawn(async move {
             tokio::time::sleep(EVERY / 2).await;
@@ -158,10 +152,8 @@ impl Wedge<'_> {
         });
         // The deleted queue cannot be asked for its messages.
         let gone = [self.names.processing(&GONE.parse()?)];
-        let runs = working.finish(console, &self.queues, plan.events.len(), plan.longest(), &gone).await?;
-        publishing.await??;
+        let (runs, _) = run_plan(&self.stage, &self.queues, console, plan, HEALTHY, &gone).await?;
         publishing_others.await??;
-        hatchery.close().await;
         other.close().await;
         Ok(runs)
     }
@@ -169,31 +161,30 @@ impl Wedge<'_> {
     fn note(&mut self, plan: &Plan, runs: &[Run], beside: bool) -> anyhow::Result<()> {
         let step = self.stage.topology.ladder.resolution().as_duration();
         self.stage.keep(&format!("{}-{}.tsv", plan.first, if beside { "beside" } else { "alone" }), runs)?;
-        let account = Account::take(plan.numbers(), runs.iter().map(|run| run.number));
+        let account = Account::of(plan.numbers(), runs);
         let seen = if beside { &mut self.beside } else { &mut self.alone };
         seen.late.extend(runs.iter().map(|run| run.at - run.nbf));
         seen.beyond.extend(plan.lateness(runs, step));
         seen.handled += account.handled;
-        self.off(runs, &account);
+        self.off(&account);
         Ok(())
     }
 
-    fn off(&mut self, runs: &[Run], account: &Account) {
-        let early = runs.iter().filter(|run| run.is_early()).count();
-        for (sum, more) in self.off.iter_mut().zip([early, account.twice.len(), account.missing.len()]) {
+    fn off(&mut self, account: &Account) {
+        for (sum, more) in self.off.iter_mut().zip([account.early, account.twice.len(), account.missing.len()]) {
             *sum += more;
         }
     }
 
     fn table(&self) -> Table {
         let mut table = Table::new(&["", "beside", "alone", "ratio", "must be"]);
-        let all = u64::from(self.args.events * self.args.rounds);
+        let all = u64::from(self.args.events * self.args.sides.rounds);
         let (beside, alone) = (self.beside.handled as u64, self.alone.handled as u64);
         let must = grouped(all);
         table.must(beside == all && alone == all, &["healthy, handled", &grouped(beside), &grouped(alone), "", &must]);
         let late = [&self.beside, &self.alone].map(|seen| Lateness::of(seen.late.iter().copied()));
         let beyond = [&self.beside, &self.alone].map(|seen| Lateness::of(seen.beyond.iter().copied()));
-        let limit = (!self.args.no_ratio).then_some(LIMIT);
+        let limit = self.args.sides.limit(LIMIT);
         for (what, sides, permille) in [
             ("late, p50", &late, 500),
             ("late, p99", &late, 990),

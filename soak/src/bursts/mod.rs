@@ -51,7 +51,7 @@ struct Sent {
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
     let (mut stage, queues, mut chance) = args.common.begin(console, TOPOLOGY).await?;
     let mut redis = Redis::start().await?;
-    stage.servers.redis = redis.url();
+    stage.servers.redis.clone_from(&redis.url);
     let (hatchery, other) = (stage.connect().await?, stage.connect().await?);
     let publisher = hatchery.publisher();
     let workers = [Working::start(&hatchery, &[TYPE]), Working::start(&other, &[TYPE])];
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     for hatchery in [hatchery, other] {
         hatchery.close().await;
     }
-    redis.kill().await?;
+    redis.end().await;
     stage.keep("runs", &runs)?;
 
     let mut table = Table::new(&["", "calm", "harmed", "must be"]);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::{task::JoinHandle, time::MissedTickBehavior};
 
 use super::stalls::{Marks, Stream};
-use crate::harness::{Chance, PAYLOAD, Runs, Stage};
+use crate::harness::{Chance, PAYLOAD, Runs, Stage, lock};
 
 pub(super) const TYPES: [&str; 4] = ["now", "later", "ordered", "change"];
 pub(super) const NOW: usize = 0;
@@ -318,8 +318,4 @@ fn publisher_name(publisher: usize) -> String {
 pub(super) fn connections() -> [Vec<String>; 2] {
     let publishing = |publisher| format!("{} (publishing)", publisher_name(publisher));
     [(0..EACH).map(publishing).collect(), (0..EACH).map(worker_name).collect()]
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

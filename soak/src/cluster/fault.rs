@@ -135,7 +135,7 @@ impl Fault {
             // The caller restarts the nodes itself, and asks for a plan while each is down.
             Self::RollingRestart => return Ok(hit),
         };
-        servers.tell(&line).await?;
+        servers.rabbitmq.tell(&line).await?;
         Ok(hit)
     }
 
@@ -150,7 +150,7 @@ impl Fault {
             Self::CloseConnections | Self::RollingRestart => return Ok(()),
             _ => format!("start {}", roles(hit)),
         };
-        servers.tell(&line).await
+        servers.rabbitmq.tell(&line).await
     }
 }
 

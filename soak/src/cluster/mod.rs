@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use self::{
     account::Account,
@@ -22,7 +22,7 @@ use self::{
     plan::Plans,
     stalls::Stream,
 };
-use crate::harness::{Chance, Common, Console, Queues, Servers, Stage, Table, grouped};
+use crate::harness::{Chance, Common, Console, Queues, Servers, Stage, Table, grouped, until_well};
 
 const TOPOLOGY: &str = "\
 version: 1
@@ -164,11 +164,11 @@ impl Running<'_> {
         if fault == Fault::RollingRestart {
             for node in &hit {
                 let role = nodes::role(*node);
-                stage.servers.tell(&format!("stop {role}")).await?;
+                stage.servers.rabbitmq.tell(&format!("stop {role}")).await?;
                 plans.ask(stage, &format!("{}, while node {node} is down", fault.said()), false).await?;
-                stage.servers.tell(&format!("start {role}")).await?;
+                stage.servers.rabbitmq.tell(&format!("start {role}")).await?;
                 // A restart of the next node before the queues have all their members again would be an outage.
-                self.nodes.wait_for_members(PATIENCE).await?;
+                until_well(PATIENCE, TICK, async || Ok(nodes.trouble().await)).await?;
             }
         } else {
             // A node's view of the others is some seconds old.
@@ -197,31 +197,24 @@ impl Running<'_> {
 
     /// Waits until all nodes and all members of the queues are up, no stream stalls, and no event is late.
     async fn become_healthy(&mut self, console: &mut Console, since: Instant) -> anyhow::Result<()> {
-        let given_up = Instant::now() + PATIENCE;
-        loop {
-            tokio::time::sleep(TICK).await;
+        until_well(PATIENCE, TICK, async || {
             self.crew.require_alive().await?;
-            let trouble = match self.nodes.trouble().await {
-                Ok(None) => self.crew.still_since(since),
-                Ok(trouble) => trouble,
-                Err(error) => Some(format!("{error:#}")),
-            };
-            let Some(trouble) = trouble else {
-                console.end_progress();
-                return Ok(());
-            };
-            console.progress(self.crew.seen.runs.len(), self.crew.seen.confirmed(), &format!("; {trouble}"));
-            if Instant::now() > given_up {
-                bail!("not healthy after {} s: {trouble}", PATIENCE.as_secs());
+            let trouble = self.nodes.trouble().await.or_else(|| self.crew.still_since(since));
+            if let Some(trouble) = &trouble {
+                console.progress(self.crew.seen.runs.len(), self.crew.seen.confirmed(), &format!("; {trouble}"));
             }
-        }
+            Ok(trouble)
+        })
+        .await?;
+        console.end_progress();
+        Ok(())
     }
 
     /// Spreads the clients, so that a publisher and a worker are connected to each node. A client whose connection the
     /// broker closes connects to the next node.
     async fn spread(&mut self, console: &mut Console) -> anyhow::Result<()> {
-        let given_up = Instant::now() + PATIENCE;
-        loop {
+        // The broker updates its list of connections every second.
+        until_well(PATIENCE, TICK * 3, async || {
             let places = self.nodes.places().await?;
             let mut is_spread = true;
             for clients in crew::connections() {
@@ -241,14 +234,10 @@ impl Running<'_> {
                 let leads: Vec<String> =
                     places.leads.iter().map(|(node, n)| format!("node {node} leads {n}")).collect();
                 console.note(&leads.join(", "));
-                return Ok(());
             }
-            if Instant::now() > given_up {
-                bail!("the connections do not spread over the nodes");
-            }
-            // The broker updates its list of connections every second.
-            tokio::time::sleep(TICK * 3).await;
-        }
+            Ok((!is_spread).then(|| "the connections do not spread over the nodes".to_owned()))
+        })
+        .await
     }
 }
 

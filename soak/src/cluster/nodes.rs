@@ -1,9 +1,6 @@
 //! Reads the state of the three nodes from their management API.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use reqwest::{Client, Response, Url};
@@ -46,13 +43,19 @@ struct Connection {
 
 impl Nodes {
     pub(super) fn new(servers: &Servers) -> anyhow::Result<Self> {
-        let url = |node| anyhow::Ok((node, servers.said(&format!("RABBITMQ_MANAGEMENT_URL_{node}"))?.parse()?));
+        let url =
+            |node| anyhow::Ok((node, servers.rabbitmq.said(&format!("RABBITMQ_MANAGEMENT_URL_{node}"))?.parse()?));
         let urls = NODES.into_iter().map(url).collect::<Result<_, _>>()?;
         Ok(Self { client: Client::builder().timeout(LIMIT).build()?, urls })
     }
 
-    /// Returns the first trouble that a node sees in the cluster, or `None` if all is well.
-    pub(super) async fn trouble(&self) -> anyhow::Result<Option<String>> {
+    /// Returns the first trouble that a node sees in the cluster, or `None` if all is well. A node that does not answer is a
+    /// trouble.
+    pub(super) async fn trouble(&self) -> Option<String> {
+        self.seen_trouble().await.unwrap_or_else(|error| Some(format!("{error:#}")))
+    }
+
+    async fn seen_trouble(&self) -> anyhow::Result<Option<String>> {
         for node in NODES {
             let nodes = self.get(node, "nodes?columns=name,running,partitions,mem_alarm,disk_free_alarm").await?;
             for other in nodes.as_array().context("a list of nodes")? {
@@ -70,19 +73,6 @@ impl Nodes {
             }
         }
         Ok(None)
-    }
-
-    /// Waits until every quorum queue has all its members.
-    pub(super) async fn wait_for_members(&self, patience: Duration) -> anyhow::Result<()> {
-        let given_up = Instant::now() + patience;
-        loop {
-            match self.trouble().await {
-                Ok(None) => return Ok(()),
-                Ok(Some(trouble)) if Instant::now() > given_up => bail!("{trouble}"),
-                Err(error) if Instant::now() > given_up => return Err(error),
-                _ => tokio::time::sleep(Duration::from_millis(500)).await,
-            }
-        }
     }
 
     pub(super) async fn places(&self) -> anyhow::Result<Places> {

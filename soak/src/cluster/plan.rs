@@ -55,8 +55,8 @@ impl Plans {
 async fn ask(stage: &Stage, node: usize) -> anyhow::Result<Answer> {
     let mut command = stage.topology(&["plan", "--detailed-exitcode", "-o", "json"])?;
     command
-        .env("AMQP_URL", stage.servers.said(&format!("AMQP_URL_{node}"))?)
-        .env("RABBITMQ_MANAGEMENT_URL", stage.servers.said(&format!("RABBITMQ_MANAGEMENT_URL_{node}"))?)
+        .env("AMQP_URL", stage.servers.rabbitmq.said(&format!("AMQP_URL_{node}"))?)
+        .env("RABBITMQ_MANAGEMENT_URL", stage.servers.rabbitmq.said(&format!("RABBITMQ_MANAGEMENT_URL_{node}"))?)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let Ok(output) = tokio::time::timeout(LIMIT, command.output()).await else {

@@ -2,9 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
+
+use crate::harness::lock;
 
 /// A kind of traffic that never pauses while the cluster is healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,22 +25,18 @@ pub(super) struct Marks(Arc<Mutex<BTreeMap<Stream, Vec<Instant>>>>);
 
 impl Marks {
     pub(super) fn mark(&self, stream: Stream) {
-        self.lock().entry(stream).or_default().push(Instant::now());
+        lock(&self.0).entry(stream).or_default().push(Instant::now());
     }
 
     pub(super) fn moved_since(&self, stream: Stream, from: Instant) -> bool {
-        self.lock().get(&stream).and_then(|times| times.last()).is_some_and(|last| *last > from)
+        lock(&self.0).get(&stream).and_then(|times| times.last()).is_some_and(|last| *last > from)
     }
 
     /// Returns the longest stall of any of these streams between these two moments.
     pub(super) fn longest(&self, streams: &[Stream], from: Instant, to: Instant) -> Duration {
-        let marks = self.lock();
+        let marks = lock(&self.0);
         let of = |stream| longest(marks.get(stream).map_or(&[], Vec::as_slice), from, to);
         streams.iter().map(of).max().unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Stream, Vec<Instant>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,4 @@
-//! Writes letters, and accounts for them by their numbers.
-
-use std::collections::BTreeSet;
+//! Writes letters, and reads their numbers.
 
 use anyhow::Context as _;
 use lapin::types::{AMQPValue, FieldTable};
@@ -31,39 +29,14 @@ pub(super) fn ids(list: &str) -> anyhow::Result<Vec<String>> {
     list.lines().map(id).collect()
 }
 
-/// The numbers of letters in the order in which they were found.
-pub(super) struct Numbers(Vec<u32>);
+/// Returns the numbers of letters, in the order in which they were found.
+pub(super) fn numbers(ids: &[String]) -> anyhow::Result<Vec<u32>> {
+    Ok(ids.iter().map(|id| id.parse()).collect::<Result<_, _>>()?)
+}
 
-impl Numbers {
-    pub(super) fn of(ids: &[String]) -> anyhow::Result<Self> {
-        Ok(Self(ids.iter().map(|id| id.parse()).collect::<Result<_, _>>()?))
-    }
-
-    pub(super) fn count(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    /// Returns how many of the numbers below `all` are missing.
-    pub(super) fn missing(&self, all: u32) -> u64 {
-        let found: BTreeSet<u32> = self.0.iter().copied().filter(|number| *number < all).collect();
-        u64::from(all) - found.len() as u64
-    }
-
-    /// Returns how many numbers are there more than once.
-    pub(super) fn twice(&self) -> u64 {
-        (self.0.len() - self.0.iter().collect::<BTreeSet<_>>().len()) as u64
-    }
-
-    /// Returns how many numbers do not follow the one before them.
-    pub(super) fn gaps(&self) -> u64 {
-        self.0.windows(2).filter(|pair| pair[1] != pair[0] + 1).count() as u64
-    }
-
-    /// Returns how many numbers are in both.
-    pub(super) fn common(&self, other: &Self) -> u64 {
-        let others: BTreeSet<u32> = other.0.iter().copied().collect();
-        self.0.iter().filter(|number| others.contains(number)).count() as u64
-    }
+/// Returns how many numbers do not follow the one before them.
+pub(super) fn gaps(numbers: &[u32]) -> usize {
+    numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).count()
 }
 
 #[cfg(test)]
@@ -71,9 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_tell_what_is_missing_twice_and_out_of_order() {
-        let numbers = Numbers(vec![0, 1, 3, 4, 4]);
-        assert_eq!((numbers.count(), numbers.missing(5), numbers.twice(), numbers.gaps()), (5, 1, 1, 2));
-        assert_eq!(numbers.common(&Numbers(vec![1, 2])), 1);
+    fn a_number_that_does_not_follow_the_one_before_it_is_a_gap() {
+        assert_eq!(gaps(&[0, 1, 3, 4, 4]), 2);
     }
 }

@@ -4,17 +4,17 @@ mod letters;
 
 use std::{
     fs::File,
-    process::{ExitStatus, Stdio},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
 use futures_util::future::try_join_all;
 use hatchery::internals::names::Names;
-use tokio::process::{Child, Command};
+use tokio::{process::Child, time::timeout};
 
-use self::letters::{Numbers, letter};
-use crate::harness::{Chance, Common, Console, Queues, Stage, Table, grouped};
+use self::letters::{letter, numbers};
+use crate::harness::{Account, Chance, Common, Console, Queues, Sides, Stage, Table, grouped};
 
 const TOPOLOGY: &str = "\
 version: 1
@@ -26,25 +26,22 @@ const TYPES: [&str; 2] = ["plain", "registered"];
 /// The least rate of a replay, as a share of the rate of a bare shovel.
 const LIMIT: f64 = 0.8;
 /// The letters that a replay has confirmed and not acknowledged, at most.
-const IN_FLIGHT: u64 = 1_024;
+const IN_FLIGHT: usize = 1_024;
 /// The generation of letters that nothing has replayed before.
 const GENERATION: i64 = 4;
 /// The processes that look at a time.
 const LOOKERS: usize = 3;
 
 #[derive(clap::Args)]
+#[command(mut_arg("rounds", |arg| arg.default_value("3")))]
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
     /// Letters in the queue at a time
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..=1_000_000))]
     letters: u32,
-    /// Rounds of the rates; the shovel and the replay take turns
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
-    rounds: u32,
-    /// Only account for the letters and require no rate, for small runs and busy machines
-    #[arg(long)]
-    no_ratio: bool,
+    #[command(flatten)]
+    sides: Sides,
 }
 
 struct Soak<'a> {
@@ -73,7 +70,7 @@ impl Soak<'_> {
         let (mut bare, mut ours) = (Duration::ZERO, Duration::ZERO);
         let (mut lost, mut twice) = (0, 0);
         let from = self.dead_letters(event_type)?;
-        for round in 0..self.args.rounds {
+        for round in 0..self.args.sides.rounds {
             for turn in [round, round + 1] {
                 self.fill(event_type, 0..self.args.letters, GENERATION + 2 * i64::from(round)).await?;
                 let what = if turn % 2 == 0 { "a bare shovel" } else { "a replay" };
@@ -83,23 +80,23 @@ impl Soak<'_> {
                     self.queues.shovel(&from, &self.names.processor()).await?;
                     bare += begun.elapsed();
                 } else {
-                    let replay = self.topology(&["replay", "--yes", "--type", event_type])?.spawn()?;
-                    ensure!(ended(replay).await?.success(), "a replay failed");
+                    ended(self.replay(event_type, &[])?).await?;
                     ours += begun.elapsed();
                 }
-                let moved = Numbers::of(&self.queues.drain(&self.processing(event_type)?).await?)?;
-                lost += moved.missing(self.args.letters);
-                twice += moved.twice();
+                let moved = self.moved(&self.processing(event_type)?).await?;
+                lost += moved.missing.len();
+                twice += moved.twice.len();
                 let left = self.queues.ready(std::slice::from_ref(&from)).await?;
-                console.say(&format!("{} twice, {} left", moved.twice(), left));
+                console.say(&format!("{} twice, {left} left", moved.twice.len()));
             }
         }
-        let all = f64::from(self.args.letters) * f64::from(self.args.rounds);
+        let all = f64::from(self.args.letters) * f64::from(self.args.sides.rounds);
         let (bare, ours) = (all / bare.as_secs_f64(), all / ours.as_secs_f64());
         self.table.tell(&[&format!("{event_type}: shovelled a second"), &format!("{bare:.0}"), ""]);
         self.table.tell(&[&format!("{event_type}: replayed a second"), &format!("{ours:.0}"), ""]);
-        let (share, must) = (ours / bare, if self.args.no_ratio { String::new() } else { format!("at least {LIMIT}") });
-        let holds = self.args.no_ratio || share >= LIMIT;
+        let (share, limit) = (ours / bare, self.args.sides.limit(LIMIT));
+        let must = limit.map_or_else(String::new, |limit| format!("at least {limit}"));
+        let holds = limit.is_none_or(|limit| share >= limit);
         self.table.must(holds, &[&format!("{event_type}: share"), &format!("{share:.2}"), &must]);
         self.table.none(&format!("{event_type}: lost"), lost);
         self.table.none(&format!("{event_type}: twice"), twice);
@@ -112,7 +109,7 @@ impl Soak<'_> {
         let (to, letters) = (self.processing(event_type)?, u64::from(self.args.letters));
         self.fill(event_type, 0..self.args.letters, GENERATION).await?;
         console.step("A replay that gets `kill -9` in the middle, and another one after it");
-        let mut replay = self.topology(&["replay", "--yes", "--type", event_type])?.spawn()?;
+        let mut replay = self.replay(event_type, &[])?;
         let middle = chance.between(letters / 5, letters / 2);
         while self.queues.ready(std::slice::from_ref(&to)).await? < middle {
             ensure!(replay.try_wait()?.is_none(), "the replay ended before its kill");
@@ -120,11 +117,10 @@ impl Soak<'_> {
         }
         replay.start_kill()?;
         replay.wait().await?;
-        let again = self.topology(&["replay", "--yes", "--type", event_type])?.spawn()?;
-        ensure!(ended(again).await?.success(), "the second replay failed");
-        let moved = Numbers::of(&self.queues.drain(&to).await?)?;
-        let (lost, twice) = (moved.missing(self.args.letters), moved.twice());
-        self.table.none("killed: lost", lost);
+        ended(self.replay(event_type, &[])?).await?;
+        let moved = self.moved(&to).await?;
+        self.table.none("killed: lost", moved.missing.len());
+        let twice = moved.twice.len();
         let must = format!("at most {}", grouped(IN_FLIGHT));
         self.table.must(twice <= IN_FLIGHT, &["killed: twice", &grouped(twice), &must]);
         let left = self.queues.ready(&[self.dead_letters(event_type)?]).await?;
@@ -138,40 +134,39 @@ impl Soak<'_> {
         let (letters, half) = (self.args.letters, self.args.letters / 2);
         self.fill(event_type, 0..letters, GENERATION).await?;
         console.step("Three processes look while letters are added and a replay runs");
-        let limit = half.to_string();
-        let replay = self.topology(&["replay", "--yes", "--type", event_type, "--limit", &limit])?.spawn()?;
+        let replay = self.replay(event_type, &["--limit", &half.to_string()])?;
         let looks = (0..LOOKERS).map(|n| {
-            let list = ["list", "--events", "-o", "ndjson", "--wait", "10m", "--type", event_type];
+            let list = ["dead-letter", "list", "--events", "-o", "ndjson", "--wait", "10m", "--type", event_type];
             let file = File::create(self.stage.path(&format!("look-{n}")))?;
-            anyhow::Ok(self.topology(&list)?.stdout(Stdio::from(file)).spawn()?)
+            anyhow::Ok(self.stage.topology(&list)?.stdout(Stdio::from(file)).spawn()?)
         });
         let looks: Vec<Child> = looks.collect::<Result<_, _>>()?;
         let more = letters + letters / 10;
         self.fill(event_type, letters..more, GENERATION).await?;
-        for look in try_join_all(looks.into_iter().map(ended)).await? {
-            ensure!(look.success(), "a look failed");
-        }
-        ensure!(ended(replay).await?.success(), "the replay failed");
+        try_join_all(looks.into_iter().map(ended)).await?;
+        ended(replay).await?;
         let (mut gaps, mut seen) = (0, 0);
         for n in 0..LOOKERS {
             let ids = letters::ids(&std::fs::read_to_string(self.stage.path(&format!("look-{n}")))?)?;
-            let numbers = Numbers::of(&ids)?;
-            gaps += numbers.gaps();
-            seen += numbers.count();
+            let numbers = numbers(&ids)?;
+            seen += numbers.len();
             // Everything that no replay could have taken was seen.
-            gaps += u64::from(half).saturating_sub(numbers.count());
+            gaps += letters::gaps(&numbers) + (half as usize).saturating_sub(numbers.len());
         }
-        let left = Numbers::of(&self.queues.drain(&self.dead_letters(event_type)?).await?)?;
-        let moved = Numbers::of(&self.queues.drain(&self.processing(event_type)?).await?)?;
+        let left = numbers(&self.queues.drain(&self.dead_letters(event_type)?).await?)?;
+        let moved = numbers(&self.queues.drain(&self.processing(event_type)?).await?)?;
+        let account = Account::take(0..more, left.iter().chain(&moved).copied());
         self.table.tell(&["looked at: seen by three", &grouped(seen), ""]);
         self.table.none("looked at: not seen, or in another order", gaps);
-        let out_of_order = left.gaps();
-        self.table.none("looked at: out of order afterwards", out_of_order);
-        let lost = u64::from(more).saturating_sub(left.count() + moved.count());
-        self.table.none("looked at: lost", lost);
-        let twice = left.twice() + moved.twice() + left.common(&moved);
-        self.table.none("looked at: twice", twice);
+        self.table.none("looked at: out of order afterwards", letters::gaps(&left));
+        self.table.none("looked at: lost", account.missing.len());
+        self.table.none("looked at: twice", account.twice.len());
         Ok(())
+    }
+
+    /// Removes all events from a queue, and accounts for them.
+    async fn moved(&self, queue: &str) -> anyhow::Result<Account> {
+        Ok(Account::take(0..self.args.letters, numbers(&self.queues.drain(queue).await?)?))
     }
 
     async fn fill(&self, event_type: &str, numbers: std::ops::Range<u32>, generation: i64) -> anyhow::Result<()> {
@@ -179,8 +174,10 @@ impl Soak<'_> {
         self.queues.publish(&self.names.dead_letter(), letters).await
     }
 
-    fn topology(&self, arguments: &[&str]) -> anyhow::Result<Command> {
-        self.stage.topology(&[&["dead-letter"], arguments].concat())
+    /// Starts a replay.
+    fn replay(&self, event_type: &str, arguments: &[&str]) -> anyhow::Result<Child> {
+        let replay = ["dead-letter", "replay", "--yes", "--type", event_type];
+        Ok(self.stage.topology(&[&replay, arguments].concat())?.spawn()?)
     }
 
     fn processing(&self, event_type: &str) -> anyhow::Result<String> {
@@ -192,9 +189,9 @@ impl Soak<'_> {
     }
 }
 
-async fn ended(mut process: Child) -> anyhow::Result<ExitStatus> {
-    tokio::time::timeout(Duration::from_mins(20), process.wait())
-        .await
-        .context("a process does not end")?
-        .context("wait")
+/// Waits for the end of a command. Fails if it has failed.
+async fn ended(mut command: Child) -> anyhow::Result<()> {
+    let status = timeout(Duration::from_mins(20), command.wait()).await.context("a command does not end")??;
+    ensure!(status.success(), "a command failed: {status}");
+    Ok(())
 }

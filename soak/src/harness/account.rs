@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use hatchery_soak::runs::Run;
+
 /// The events of a run, each identified by its number.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
@@ -15,9 +17,17 @@ pub(crate) struct Account {
     pub(crate) missing: Vec<u32>,
     /// Number of runs of other events.
     pub(crate) strangers: usize,
+    /// Number of runs before their time.
+    pub(crate) early: usize,
 }
 
 impl Account {
+    /// Takes the account of runs in this process.
+    pub(crate) fn of(expected: Range<u32>, runs: &[Run]) -> Self {
+        let early = runs.iter().filter(|run| run.is_early()).count();
+        Self { early, ..Self::take(expected, runs.iter().map(|run| run.number)) }
+    }
+
     pub(crate) fn take(expected: Range<u32>, done: impl IntoIterator<Item = u32>) -> Self {
         let mut times = vec![0_u32; expected.len()];
         let mut account = Self::default();
@@ -53,7 +63,7 @@ mod tests {
     #[test]
     fn every_event_is_counted_by_its_number() {
         let account = Account::take(10..15, [10, 12, 12, 14, 9, 15, 12]);
-        let expected = Account { handled: 3, twice: vec![12], missing: vec![11, 13], strangers: 2 };
+        let expected = Account { handled: 3, twice: vec![12], missing: vec![11, 13], strangers: 2, early: 0 };
         assert_eq!(account, expected);
     }
 

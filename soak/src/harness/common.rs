@@ -34,3 +34,21 @@ impl Common {
         Chance::new(seed)
     }
 }
+
+/// The arguments of a comparison of two sides.
+#[derive(clap::Args)]
+pub(crate) struct Sides {
+    /// Rounds; the sides take turns at being first
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) rounds: u32,
+    /// Only account for the events and require no ratio, for small runs and busy machines
+    #[arg(long)]
+    no_ratio: bool,
+}
+
+impl Sides {
+    /// Returns this limit if a ratio is required.
+    pub(crate) fn limit(&self, limit: f64) -> Option<f64> {
+        (!self.no_ratio).then_some(limit)
+    }
+}

@@ -1,4 +1,4 @@
-//! Worker processes that are killed and replaced, with their notes.
+//! Child processes with their notes, and workers among them that are killed and replaced.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +6,7 @@ use std::{
 };
 
 use hatchery_soak::{chance::Chance, stage::Stage};
-use tokio::time::Instant;
+use tokio::{process::Command, time::Instant};
 
 use super::{
     notes::{Note, Notes, Step},
@@ -31,16 +31,69 @@ pub(crate) struct Kills {
     pub(crate) at_least: usize,
 }
 
+/// Child processes of one kind, with their notes in one file.
 pub(crate) struct Crew {
+    kind: &'static str,
     arguments: Vec<String>,
-    /// Each worker with its name, which is its number.
+    /// Each process with its name, which is its number.
     running: Vec<(u32, Process)>,
     started: u32,
     file: Notes,
-    /// The notes of all workers.
+    /// The notes of all processes.
     pub(crate) notes: Vec<Note>,
     /// How many of them were looked at.
     looked: usize,
+}
+
+impl Crew {
+    /// Starts this many processes, each with these arguments.
+    pub(crate) fn start(stage: &Stage, kind: &'static str, count: u32, arguments: &[&str]) -> anyhow::Result<Self> {
+        let file = Notes::new(stage.path(&format!("{kind}.notes")))?;
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        let mut crew = Self { kind, arguments, running: Vec::new(), started: 0, file, notes: Vec::new(), looked: 0 };
+        for _ in 0..count {
+            crew.add(stage)?;
+        }
+        Ok(crew)
+    }
+
+    fn add(&mut self, stage: &Stage) -> anyhow::Result<()> {
+        self.started += 1;
+        let (kind, name) = (self.kind, self.started.to_string());
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["child", "--name", &name, "--notes"]).arg(&self.file.path).arg(kind).args(&self.arguments);
+        let process = Process::start(stage.with_urls(&mut command), stage.path(&format!("{kind}-{name}.log")))?;
+        self.running.push((self.started, process));
+        Ok(())
+    }
+
+    /// Returns the notes since the last look. Fails if a process has ended by itself.
+    pub(crate) fn look(&mut self) -> anyhow::Result<&[Note]> {
+        for (_, process) in &mut self.running {
+            process.require_alive()?;
+        }
+        self.notes.extend(self.file.read()?);
+        let from = std::mem::replace(&mut self.looked, self.notes.len());
+        Ok(&self.notes[from..])
+    }
+
+    /// Returns the resident memory of all processes, in KiB.
+    pub(crate) fn resident(&self) -> anyhow::Result<u64> {
+        self.running.iter().map(|(_, process)| process.resident()).sum()
+    }
+
+    /// Stops the processes gracefully.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        for (_, process) in self.running.drain(..) {
+            process.stop().await?;
+        }
+        self.notes.extend(self.file.read()?);
+        Ok(())
+    }
+}
+
+/// Kills workers of a crew at random moments.
+pub(crate) struct Killer {
     settled: Settled,
     chance: Chance,
     /// The mean time between two kills, in ms.
@@ -58,42 +111,12 @@ pub(crate) struct Killed {
     by: BTreeMap<String, BTreeSet<u32>>,
 }
 
-impl Crew {
-    /// Starts the workers, each with these arguments.
-    pub(crate) async fn start(
-        stage: &Stage,
-        kills: &Kills,
-        chance: Chance,
-        arguments: &[&str],
-    ) -> anyhow::Result<Self> {
-        let file = Notes::new(stage.path("notes"))?;
-        let path = file.path();
-        let arguments = ["--notes", &path].iter().chain(arguments).map(ToString::to_string).collect();
-        let mut crew = Self {
-            arguments,
-            running: Vec::new(),
-            started: 0,
-            file,
-            notes: Vec::new(),
-            looked: 0,
-            settled: Settled::connect(stage).await?,
-            chance,
-            every: kills.kill_every.into(),
-            next: Instant::now(),
-            killed: Killed::default(),
-        };
-        for _ in 0..kills.workers {
-            crew.add(stage)?;
-        }
-        crew.wait();
-        Ok(crew)
-    }
-
-    fn add(&mut self, stage: &Stage) -> anyhow::Result<()> {
-        self.started += 1;
-        let worker = Process::child(stage, "worker", self.started, &self.arguments)?;
-        self.running.push((self.started, worker));
-        Ok(())
+impl Killer {
+    pub(crate) async fn new(stage: &Stage, kills: &Kills, chance: Chance) -> anyhow::Result<Self> {
+        let (settled, every) = (Settled::connect(stage).await?, kills.kill_every.into());
+        let mut killer = Self { settled, chance, every, next: Instant::now(), killed: Killed::default() };
+        killer.wait();
+        Ok(killer)
     }
 
     /// Draws the time of the next kill.
@@ -102,42 +125,28 @@ impl Crew {
         self.next = Instant::now() + Duration::from_millis(millis);
     }
 
-    /// Returns the notes since the last look. Fails if a worker has ended by itself.
-    pub(crate) fn look(&mut self) -> anyhow::Result<&[Note]> {
-        for (_, worker) in &mut self.running {
-            worker.require_alive()?;
-        }
-        self.notes.extend(self.file.read()?);
-        let from = std::mem::replace(&mut self.looked, self.notes.len());
-        Ok(&self.notes[from..])
-    }
-
     /// Kills a random worker with SIGKILL if it is time, and starts another one. Notes the events that the killed worker
     /// had finished and that the register does not know as finished: these run again.
-    pub(crate) async fn kill_if_due(&mut self, stage: &Stage) -> anyhow::Result<()> {
+    pub(crate) async fn kill_if_due(&mut self, crew: &mut Crew, stage: &Stage) -> anyhow::Result<()> {
         if Instant::now() < self.next {
             return Ok(());
         }
-        let hit = usize::try_from(self.chance.between(0, self.running.len() as u64 - 1))?;
-        let (name, worker) = self.running.swap_remove(hit);
+        let hit = usize::try_from(self.chance.between(0, crew.running.len() as u64 - 1))?;
+        let (name, worker) = crew.running.swap_remove(hit);
         worker.kill().await?;
-        self.notes.extend(self.file.read()?);
-        let done = self.notes.iter().rev().filter(|note| note.by == name && note.step == Step::Done);
+        crew.notes.extend(crew.file.read()?);
+        let done = crew.notes.iter().rev().filter(|note| note.by == name && note.step == Step::Done);
         let last: BTreeSet<(&str, &str)> = done.take(LAST).map(|note| (&*note.event_type, &*note.id)).collect();
         let open = self.settled.unfinished(last).await?;
         self.killed.add(name, open);
-        self.add(stage)?;
+        crew.add(stage)?;
         self.wait();
         Ok(())
     }
 
-    /// Stops the workers gracefully.
-    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
-        for (_, worker) in self.running.drain(..) {
-            worker.stop().await?;
-        }
-        self.notes.extend(self.file.read()?);
-        Ok(())
+    /// Returns what the progress says of the kills.
+    pub(crate) fn said(&self) -> String {
+        format!(", {} kills", self.killed.open.len())
     }
 }
 

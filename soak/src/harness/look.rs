@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use anyhow::ensure;
 use hatchery_soak::console::Console;
+use tokio::time::Instant;
 
 /// The time between two looks.
 const TICK: Duration = Duration::from_millis(50);
@@ -38,4 +38,19 @@ pub(crate) async fn until_over(
     }
     console.end_progress();
     Ok(())
+}
+
+/// Looks again and again until there is no trouble. Fails with the trouble once this time is over, and with an error at
+/// once.
+pub(crate) async fn until_well(
+    patience: Duration,
+    tick: Duration,
+    mut look: impl AsyncFnMut() -> anyhow::Result<Option<String>>,
+) -> anyhow::Result<()> {
+    let given_up = Instant::now() + patience;
+    loop {
+        tokio::time::sleep(tick).await;
+        let Some(trouble) = look().await? else { return Ok(()) };
+        ensure!(Instant::now() <= given_up, "after {} s: {trouble}", patience.as_secs());
+    }
 }

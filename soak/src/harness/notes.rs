@@ -68,10 +68,15 @@ impl FromStr for Note {
     }
 }
 
+/// Returns the notes about this step.
+pub(crate) fn of(notes: &[Note], step: Step) -> impl Iterator<Item = &Note> {
+    notes.iter().filter(move |note| note.step == step)
+}
+
 /// Returns the events with several finished runs, with the processes that finished them in this order.
 pub(crate) fn finished_twice(notes: &[Note]) -> BTreeMap<String, Vec<u32>> {
     let mut finished: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-    for note in notes.iter().filter(|note| note.step == Step::Done) {
+    for note in of(notes, Step::Done) {
         finished.entry(note.id.clone()).or_default().push(note.by);
     }
     finished.retain(|_, by| by.len() > 1);
@@ -98,19 +103,19 @@ impl Pen {
 }
 
 /// Reads the file as it grows.
-pub(crate) struct Notes {
-    path: PathBuf,
+pub(super) struct Notes {
+    pub(super) path: PathBuf,
     offset: u64,
 }
 
 impl Notes {
-    pub(crate) fn new(path: PathBuf) -> io::Result<Self> {
+    pub(super) fn new(path: PathBuf) -> io::Result<Self> {
         File::create(&path)?;
         Ok(Self { path, offset: 0 })
     }
 
     /// Reads the new whole lines, and returns their notes.
-    pub(crate) fn read(&mut self) -> io::Result<Vec<Note>> {
+    pub(super) fn read(&mut self) -> io::Result<Vec<Note>> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.offset))?;
         let mut new = Vec::new();
@@ -118,11 +123,6 @@ impl Notes {
         let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         self.offset += whole as u64;
         String::from_utf8_lossy(&new[..whole]).lines().map(str::parse).collect()
-    }
-
-    /// Returns the file as an argument of a child process.
-    pub(crate) fn path(&self) -> String {
-        self.path.display().to_string()
     }
 }
 

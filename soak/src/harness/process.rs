@@ -3,7 +3,6 @@
 use std::{fs::File, path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use hatchery_soak::stage::Stage;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -25,13 +24,6 @@ impl Process {
         let mut child = command.stdin(Stdio::piped()).stderr(file).process_group(0).spawn()?;
         let input = child.stdin.take().context("a pipe")?;
         Ok(Self { child, input, log })
-    }
-
-    /// Starts this program as a child of this kind with further arguments.
-    pub(crate) fn child(stage: &Stage, kind: &str, name: u32, arguments: &[String]) -> anyhow::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        stage.with_urls(&mut command).args(["child", kind, "--name", &name.to_string()]).args(arguments);
-        Self::start(&mut command, stage.path(&format!("{kind}-{name}.log")))
     }
 
     /// Returns the standard output, if it was piped.

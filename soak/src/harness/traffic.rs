@@ -13,6 +13,7 @@ use hatchery_soak::{
     console::Console,
     plan::{Plan, Wait},
     runs::{self, Runs},
+    stage::Stage,
 };
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
@@ -45,6 +46,25 @@ pub(crate) async fn publish_plan(publisher: Publisher, plan: Plan) -> anyhow::Re
         took += started.elapsed();
     }
     Ok(took)
+}
+
+/// Publishes a plan, and works on this type until its events have run and the queues but these are empty. Returns the runs,
+/// and how long publishing took.
+pub(crate) async fn run_plan(
+    stage: &Stage,
+    queues: &Queues,
+    console: &mut Console,
+    plan: &Plan,
+    event_type: &str,
+    but: &[String],
+) -> anyhow::Result<(Vec<runs::Run>, Duration)> {
+    let hatchery = stage.connect().await?;
+    let working = Working::start(&hatchery, &[event_type]);
+    let publishing = tokio::spawn(publish_plan(hatchery.publisher(), plan.clone()));
+    let runs = working.finish(console, queues, plan.events.len(), plan.longest(), but).await?;
+    let took = publishing.await??;
+    hatchery.close().await;
+    Ok((runs, took))
 }
 
 /// Publishes events as fast as possible, and waits for all confirms.

@@ -16,7 +16,7 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 
-use super::topology::{PREFETCH, TYPE};
+use super::{PREFETCH, TYPE};
 use crate::harness::{Console, Message, PAYLOAD, Plan, Planned, Queues, Run, Runs, declare, publish, watch};
 
 const SCHEDULER: &str = "bare.scheduler";

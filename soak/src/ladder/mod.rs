@@ -1,15 +1,23 @@
 //! Sends events with random dates through the ladder, and compares it with a ladder built with bare lapin.
 
 mod bare;
-mod topology;
 
 use std::time::Duration;
 
-use self::topology::{TOPOLOGY, TYPE};
 use crate::harness::{
-    Account, Common, Console, Lateness, Plan, Planned, Queues, Run, Stage, Table, Wait, Working, grouped, publish_plan,
-    ratio_row,
+    Account, Common, Console, Lateness, Plan, Planned, Run, Sides, Table, Wait, grouped, ratio_row, run_plan,
 };
+
+/// The topology of hatchery's side. Bare lapin has the prefetch too.
+const TOPOLOGY: &str = "\
+version: 1
+name: soak
+ladder: { resolution: 250ms, horizon: 365d }
+types:
+  timed: { prefetch: 200, concurrency: 16 }
+";
+const TYPE: &str = "timed";
+const PREFETCH: u16 = 200;
 
 /// The time between two bursts.
 const EVERY: Duration = Duration::from_secs(1);
@@ -31,12 +39,8 @@ pub(crate) struct Args {
     /// Seconds over which the dates are spread
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..))]
     over: u32,
-    /// Rounds; the sides take turns at being first
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
-    rounds: u32,
-    /// Only account for the events and require no ratio, for small runs and busy machines
-    #[arg(long)]
-    no_ratio: bool,
+    #[command(flatten)]
+    sides: Sides,
 }
 
 /// The runs and times of one side in all rounds.
@@ -56,14 +60,14 @@ impl Side {
 }
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
-    let Args { common, events, over, rounds, .. } = args;
+    let Args { common, events, over, sides } = args;
     let (stage, queues, mut chance) = common.begin(console, TOPOLOGY).await?;
     let ladder = stage.topology.ladder;
     let step = ladder.resolution().as_duration();
     let bare = bare::Ladder::declare(&stage.servers.amqp, ladder).await?;
 
     let (mut ours, mut other) = (Side::default(), Side::default());
-    for round in 0..*rounds {
+    for round in 0..sides.rounds {
         let wait = |_| Wait::Ladder(Duration::from_millis(chance.between(1, u64::from(*over) * 1_000)));
         let events = (0..*events).map(wait).map(|wait| Planned { event_type: TYPE, wait }).collect();
         let burst = BURST.min(args.events as usize / FEWEST).max(1);
@@ -74,7 +78,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
                 other.add(&plan, step, bare.run(&plan, console, &queues).await?);
             } else {
                 console.step(&format!("Round {}: hatchery", round + 1));
-                ours.add(&plan, step, run_ours(&stage, &plan, console, &queues).await?);
+                ours.add(&plan, step, run_plan(&stage, &queues, console, &plan, TYPE, &[]).await?);
             }
         }
     }
@@ -85,29 +89,10 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     Ok(holds)
 }
 
-/// Publishes the plan with the library, and waits until its worker has run all events. Returns the runs, and how long
-/// publishing took.
-async fn run_ours(
-    stage: &Stage,
-    plan: &Plan,
-    console: &mut Console,
-    queues: &Queues,
-) -> anyhow::Result<(Vec<Run>, Duration)> {
-    let hatchery = stage.connect().await?;
-    let working = Working::start(&hatchery, &[TYPE]);
-    let publishing = tokio::spawn(publish_plan(hatchery.publisher(), plan.clone()));
-    let runs = working.finish(console, queues, plan.events.len(), plan.longest(), &[]).await?;
-    let took = publishing.await??;
-    hatchery.close().await;
-    Ok((runs, took))
-}
-
 fn table(args: &Args, ours: &Side, bare: &Side) -> Table {
     let mut table = Table::new(&["", "hatchery", "bare lapin", "ratio", "must be"]);
-    let expected = args.events * args.rounds;
-    let account = |side: &Side| Account::take(0..expected, side.runs.iter().map(|run| run.number));
-    let early = |side: &Side| side.runs.iter().filter(|run| run.is_early()).count();
-    let (one, two) = (account(ours), account(bare));
+    let expected = args.events * args.sides.rounds;
+    let [one, two] = [ours, bare].map(|side| Account::of(0..expected, &side.runs));
     let seconds = |side: &Side| format!("{:.1} s", side.publishing.as_secs_f64());
     table.tell(&["publishing took", &seconds(ours), &seconds(bare), "", ""]);
     let mut count = |what: &str, ours: usize, bare: usize, must: u32| {
@@ -118,9 +103,9 @@ fn table(args: &Args, ours: &Side, bare: &Side) -> Table {
     count("handled twice", one.twice.len(), two.twice.len(), 0);
     count("lost", one.missing.len(), two.missing.len(), 0);
     count("unknown events", one.strangers, two.strangers, 0);
-    count("early", early(ours), early(bare), 0);
+    count("early", one.early, two.early, 0);
     let sides = [ours, bare].map(|side| Lateness::of(side.late.iter().copied()));
-    let limit = (!args.no_ratio).then_some(LIMIT);
+    let limit = args.sides.limit(LIMIT);
     for (what, permille, limit) in
         [("late, p50", 500, limit), ("late, p99", 990, limit), ("late, at most", 1_000, None)]
     {

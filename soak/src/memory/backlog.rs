@@ -13,7 +13,7 @@ use super::{
     args::Args,
     resident::{Resident, mib},
 };
-use crate::harness::{Account, Console, Look, Note, Notes, PAYLOAD, Process, Stage, Step, Table, grouped, until_over};
+use crate::harness::{Account, Console, Crew, Look, Note, PAYLOAD, Stage, Step, Table, grouped, of, until_over};
 
 const TYPE: &str = "backlog";
 /// How long the worker may finish no event before the run gives up.
@@ -24,17 +24,12 @@ pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table
     publish(args.events, stage, console).await?;
 
     console.step("Start a worker, and watch its memory");
-    let mut notes = Notes::new(stage.path("backlog"))?;
-    let arguments = ["--notes", &notes.path(), "--type", TYPE].map(ToOwned::to_owned);
-    let (started, mut worker) = (Instant::now(), Process::child(stage, "worker", 1, &arguments)?);
-    let (mut resident, mut numbers, mut took) = (Resident::default(), Vec::new(), None);
+    let (started, mut worker) = (Instant::now(), Crew::start(stage, "worker", 1, &["--type", TYPE])?);
+    let (mut resident, mut done, mut took) = (Resident::default(), 0, None);
     let all = args.events as usize;
-    let finished =
-        |notes: Vec<Note>| notes.into_iter().filter(|note| note.step == Step::Done).map(|note| note.number());
     until_over(console, PATIENCE, async || {
-        worker.require_alive()?;
-        numbers.extend(finished(notes.read()?));
-        let (done, kib) = (numbers.len(), worker.resident()?);
+        done += of(worker.look()?, Step::Done).count();
+        let kib = worker.resident()?;
         // Before its first event the worker connects, and its memory says nothing.
         if done > 0 {
             resident.sample(f64::from(u32::try_from(done)?) / f64::from(args.events), kib);
@@ -47,9 +42,8 @@ pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table
     .await?;
     let took = took.unwrap_or_else(|| started.elapsed());
     worker.stop().await?;
-    numbers.extend(finished(notes.read()?));
 
-    let account = Account::take(0..args.events, numbers);
+    let account = Account::take(0..args.events, of(&worker.notes, Step::Done).map(Note::number));
     table.must(account.handled == all, &["backlog, handled", &grouped(account.handled), &grouped(all)]);
     table.none("handled twice", account.twice.len());
     table.tell(&["time for all", &format!("{:.1} s", took.as_secs_f64()), ""]);

@@ -5,13 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::ensure;
-
 use super::{
     args::Args,
     resident::{Resident, mib},
 };
-use crate::harness::{Console, Note, Notes, Process, Queues, Stage, Step, Table, grouped};
+use crate::harness::{Console, Crew, Queues, Stage, Step, Table, grouped, of, until_well};
 
 const TYPE: &str = "blocked";
 const TICK: Duration = Duration::from_millis(100);
@@ -28,13 +26,11 @@ pub(super) async fn run(
     table: &mut Table,
 ) -> anyhow::Result<()> {
     console.step("Publish as fast as it goes, and block the publisher by a memory alarm");
-    let (notes, payload) = (Notes::new(stage.path("blocked"))?, args.payload.to_string());
-    let arguments = ["--notes", &notes.path(), "--type", TYPE, "--payload", &payload].map(ToOwned::to_owned);
-    let feeder = Process::child(stage, "feeder", 1, &arguments)?;
-    let mut publishing = Publishing { feeder, notes, all: Vec::new() };
-    publishing.more_confirms().await?;
+    let payload = args.payload.to_string();
+    let mut feeder = Crew::start(stage, "feeder", 1, &["--type", TYPE, "--payload", &payload])?;
+    more_confirms(&mut feeder).await?;
     stage.servers.ctl("set_vm_memory_high_watermark 0.0001").await?;
-    publishing.until_silent().await?;
+    until_silent(&mut feeder).await?;
     let queues = Queues::connect(stage).await?;
     let queue = stage.names().processing(&TYPE.parse()?);
     let before = queues.ready(std::slice::from_ref(&queue)).await?;
@@ -43,8 +39,8 @@ pub(super) async fn run(
     let mut resident = Resident::default();
     while blocked.elapsed() < limit {
         tokio::time::sleep(TICK).await;
-        publishing.feeder.require_alive()?;
-        let kib = publishing.feeder.resident()?;
+        feeder.look()?;
+        let kib = feeder.resident()?;
         resident.sample(blocked.elapsed().as_secs_f64() / limit.as_secs_f64(), kib);
         let seconds = usize::try_from(blocked.elapsed().as_secs())?.min(args.block_for as usize);
         console.progress(seconds, args.block_for as usize, &format!(" seconds, {}", mib(kib)));
@@ -54,10 +50,10 @@ pub(super) async fn run(
 
     console.step("Unblock the publisher, and look for all confirmed events");
     stage.servers.ctl("set_vm_memory_high_watermark 0.4").await?;
-    publishing.more_confirms().await?;
-    let notes = publishing.stop().await?;
+    more_confirms(&mut feeder).await?;
+    feeder.stop().await?;
     let found: BTreeSet<String> = queues.drain(&queue).await?.into_iter().collect();
-    let of = |step| notes.iter().filter(move |note| note.step == step);
+    let of = |step| of(&feeder.notes, step);
     let lost = of(Step::Confirmed).filter(|note| !found.contains(&note.id)).count();
 
     table.tell(&["blocked for", &format!("{} s", args.block_for), ""]);
@@ -71,51 +67,24 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// The publisher, and its notes.
-struct Publishing {
-    feeder: Process,
-    notes: Notes,
-    all: Vec<Note>,
+/// Waits until `SOME` more events are confirmed.
+async fn more_confirms(feeder: &mut Crew) -> anyhow::Result<()> {
+    let mut more = 0;
+    until_well(PATIENCE, TICK, async || {
+        more += of(feeder.look()?, Step::Confirmed).count();
+        Ok((more < SOME).then(|| format!("only {more} publishes were confirmed")))
+    })
+    .await
 }
 
-impl Publishing {
-    /// Returns how many more events are confirmed.
-    fn look(&mut self) -> anyhow::Result<usize> {
-        self.feeder.require_alive()?;
-        let new = self.notes.read()?;
-        let confirmed = new.iter().filter(|note| note.step == Step::Confirmed).count();
-        self.all.extend(new);
-        Ok(confirmed)
-    }
-
-    /// Waits until `SOME` more events are confirmed.
-    async fn more_confirms(&mut self) -> anyhow::Result<()> {
-        let (mut more, started) = (0, Instant::now());
-        while more < SOME {
-            ensure!(started.elapsed() < PATIENCE, "only {more} publishes were confirmed within {PATIENCE:?}");
-            tokio::time::sleep(TICK).await;
-            more += self.look()?;
+/// Waits until no event is confirmed for the time `SILENCE`.
+async fn until_silent(feeder: &mut Crew) -> anyhow::Result<()> {
+    let mut heard = Instant::now();
+    until_well(PATIENCE, TICK, async || {
+        if of(feeder.look()?, Step::Confirmed).next().is_some() {
+            heard = Instant::now();
         }
-        Ok(())
-    }
-
-    /// Waits until no event is confirmed for the time `SILENCE`.
-    async fn until_silent(&mut self) -> anyhow::Result<()> {
-        let (mut heard, started) = (Instant::now(), Instant::now());
-        while heard.elapsed() < SILENCE {
-            ensure!(started.elapsed() < PATIENCE, "the broker does not block");
-            tokio::time::sleep(TICK).await;
-            if self.look()? > 0 {
-                heard = Instant::now();
-            }
-        }
-        Ok(())
-    }
-
-    /// Stops the publisher, and returns all notes.
-    async fn stop(mut self) -> anyhow::Result<Vec<Note>> {
-        self.feeder.stop().await?;
-        self.all.extend(self.notes.read()?);
-        Ok(self.all)
-    }
+        Ok((heard.elapsed() < SILENCE).then(|| "the broker does not block".to_owned()))
+    })
+    .await
 }

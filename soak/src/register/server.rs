@@ -24,7 +24,7 @@ impl Busy {
 
 impl Server {
     pub(super) async fn start() -> anyhow::Result<Self> {
-        let hold = Hold::start("scripts/services", &["hold", "--redis-only"]).await?;
+        let hold = Hold::redis("").await?;
         let url = hold.said("REDIS_URL")?;
         let connection = connect_to_redis(&url).await?;
         Ok(Self { url, hold, connection })

@@ -25,7 +25,7 @@ use self::{
     states::States,
     workers::Workers,
 };
-use crate::harness::{Chance, Console, Crew, Lateness, Note, Queues, Stage, Step, Table, grouped, millis};
+use crate::harness::{Chance, Console, Killed, Lateness, Note, Queues, Stage, Step, Table, grouped, millis};
 
 const TICK: Duration = Duration::from_millis(50);
 
@@ -98,8 +98,8 @@ async fn act(
     let period = Period { first: &first, end: watched.until, roll_outs: &roll_outs };
     let account = Account::take(&scene.schedules, &workers.crew.notes, &period);
     let mut table = Table::new(&["", "", "must be"]);
-    tell_of_kills(&mut table, args, &workers.crew, &Applies::sum(applied), roll_outs.len());
-    tell_of_runs(&mut table, console, &account, &workers.crew);
+    tell_of_kills(&mut table, args, &workers.killer.killed, &Applies::sum(applied), roll_outs.len());
+    tell_of_runs(&mut table, console, &account, &workers.killer.killed);
     table.must(calm.is_some(), &["s until none was late after the kills", &shown_seconds(calm), "240"]);
     watched.tell(&mut table, &scene.schedules);
     console.say(&table.render());
@@ -140,9 +140,9 @@ impl Scene<'_> {
             workers.look()?;
             let seconds = usize::try_from(began.elapsed().as_secs())?;
             let late = workers.late(&self.schedules).len();
-            let kills = workers.crew.killed.open.len();
-            console.progress(seconds, all.as_secs().try_into()?, &format!(" s, {kills} kills, {late} late"));
-            workers.crew.kill_if_due(self.stage).await?;
+            let said = format!(" s{}, {late} late", workers.killer.said());
+            console.progress(seconds, all.as_secs().try_into()?, &said);
+            workers.killer.kill_if_due(&mut workers.crew, self.stage).await?;
             let third = all * u32::try_from(roll_outs.len() + 1)? / 3;
             if began.elapsed() >= third
                 && let Some(revision) = revisions.next()
@@ -304,8 +304,8 @@ impl Watched {
     }
 }
 
-fn tell_of_kills(table: &mut Table, args: &Args, crew: &Crew, applies: &Applies, roll_outs: usize) {
-    table.at_least("workers killed", crew.killed.open.len(), args.kills.at_least);
+fn tell_of_kills(table: &mut Table, args: &Args, killed: &Killed, applies: &Applies, roll_outs: usize) {
+    table.at_least("workers killed", killed.open.len(), args.kills.at_least);
     table.must(applies.killed > 0, &["applies killed", &grouped(applies.killed), "some"]);
     for (code, times) in &applies.exits {
         table.tell(&[&format!("applies that ended with {code}"), &grouped(*times), ""]);
@@ -314,12 +314,12 @@ fn tell_of_kills(table: &mut Table, args: &Args, crew: &Crew, applies: &Applies,
     table.must(roll_outs == 2, &["revisions rolled out", &grouped(roll_outs), "2"]);
 }
 
-fn tell_of_runs(table: &mut Table, console: &Console, account: &Account, crew: &Crew) {
+fn tell_of_runs(table: &mut Table, console: &Console, account: &Account, killed: &Killed) {
     table.must(account.instants > 0, &["instants of fixed schedules", &grouped(account.instants), "some"]);
     table.must(account.numbers > 0, &["runs of sequential schedules", &grouped(account.numbers), "some"]);
-    table.tell(&["finished and not settled at a kill", &grouped(crew.killed.open.iter().sum::<usize>()), ""]);
+    table.tell(&["finished and not settled at a kill", &grouped(killed.open.iter().sum::<usize>()), ""]);
     table.tell(&["finished twice", &grouped(account.twice.len()), ""]);
-    let unexplained = crew.killed.unexplained(&account.twice);
+    let unexplained = killed.unexplained(&account.twice);
     let beside: Vec<String> = account.beside.iter().map(|(one, other)| format!("{one} and {other}")).collect();
     for (what, found) in [
         ("of those, settled before the kill", &unexplained),

@@ -8,13 +8,14 @@ use super::{
     args::Args,
     plan::{Kind, PAUSE, Schedule, TYPES, place},
 };
-use crate::harness::{Chance, Crew, Stage, Step};
+use crate::harness::{Chance, Crew, Killer, Stage, Step};
 
 /// How late a schedule may be in a healthy state, in ms.
 const SLACK: i64 = 4_000;
 
 pub(super) struct Workers {
     pub(super) crew: Crew,
+    pub(super) killer: Killer,
     newest: BTreeMap<String, Newest>,
 }
 
@@ -31,8 +32,9 @@ impl Workers {
     pub(super) async fn start(stage: &Stage, args: &Args, chance: Chance) -> anyhow::Result<Self> {
         let pause = PAUSE.to_string();
         let arguments = TYPES.iter().flat_map(|event_type| ["--type", event_type]).chain(["--pause", &pause]);
-        let crew = Crew::start(stage, &args.kills, chance, &arguments.collect::<Vec<_>>()).await?;
-        Ok(Self { crew, newest: BTreeMap::new() })
+        let crew = Crew::start(stage, "worker", args.kills.workers, &arguments.collect::<Vec<_>>())?;
+        let killer = Killer::new(stage, &args.kills, chance).await?;
+        Ok(Self { crew, killer, newest: BTreeMap::new() })
     }
 
     /// Reads the new notes. Fails if a worker has ended by itself.

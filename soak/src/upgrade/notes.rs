@@ -2,10 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use super::plan::Kind;
+use crate::harness::lock;
 
 /// One of the two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,6 @@ impl Notes {
 
 impl SharedNotes {
     pub(super) fn lock(&self) -> MutexGuard<'_, Notes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

@@ -1,11 +1,6 @@
 //! SIGTERM and SIGINT in awkward moments: before a connection exists, under load, while the broker is away.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    io::Write as _,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, fs, io::Write as _};
 
 use hatchery::NewEvent;
 use rustix::process::Signal;
@@ -17,8 +12,6 @@ use crate::support::{
     process::{Place, Process},
     relay::Relay,
 };
-
-const SOON: Duration = Duration::from_secs(15);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_is_still_connecting_ends_at_once() {
@@ -37,16 +30,15 @@ async fn a_worker_that_is_still_connecting_ends_at_once() {
             let worker = Process::spawn(command);
             let _asked = silent.accept().await.unwrap();
             worker.signal(signal);
-            let limit = Duration::from_secs(5);
-            let ended = tokio::time::timeout(limit, worker.ended()).await.expect("the worker waits for an answer");
-            assert_eq!(ended.expect(0).summary()["delivered"], 0);
+            // One that waits for an answer fails once it has waited too long.
+            assert_eq!(worker.ended().await.expect(0).summary()["delivered"], 0);
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_without_a_broker_stops_within_its_limit_and_loses_nothing() {
-    let declared = Declared::new("types: { mail: { lease: 1s, retry: { delays: [50ms] } } }").await;
+    let declared = Declared::new("types: { mail: { drain-timeout: 10m, lease: 1s, retry: { delays: [50ms] } } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
     let relay = Relay::to(&declared.host.amqp()).await;
@@ -61,7 +53,7 @@ async fn a_worker_without_a_broker_stops_within_its_limit_and_loses_nothing() {
     relay.close();
     publish(&hatchery, NewEvent::new("mail", "1")).await;
     worker.signal(Signal::TERM);
-    tokio::time::timeout(SOON, worker.ended()).await.expect("the worker did not stop within its limit").expect(0);
+    worker.ended().await.expect(0);
     relay.open();
     place.write("done", "");
     let worker = Process::spawn(place.worker("mail", &script));
@@ -124,7 +116,8 @@ async fn a_second_signal_without_a_broker_ends_a_worker_at_once_and_loses_nothin
     }
     let script = place.write("handler.sh", "n=$(cat); echo $$ >> begun; [ -e quick ] || sleep 600; echo $n >> runs");
     let mut command = place.worker("mail", &script);
-    command.env("AMQP_URL", &relay.url);
+    // A worker that waits for its programs does so for longer than the test waits.
+    command.env("AMQP_URL", &relay.url).args(["--drain-timeout", "10m"]);
     let worker = Process::spawn(command);
     eventually("four programs run", async || (place.lines("begun").len() == 4).then_some(())).await;
     relay.close();
@@ -135,13 +128,7 @@ async fn a_second_signal_without_a_broker_ends_a_worker_at_once_and_loses_nothin
     .await;
     worker.signal(Signal::TERM);
     eventually("the worker begins to stop", async || says("stopping").then_some(())).await;
-    let asked = Instant::now();
-    let ended = worker.ended_by(Signal::TERM).await;
-    assert!(
-        ended.status.code() == Some(1) && asked.elapsed() < Duration::from_secs(5),
-        "{:?}: {ended:?}",
-        asked.elapsed()
-    );
+    worker.ended_by(Signal::TERM).await.expect(1);
     let programs = place.lines("begun");
     let runs = |program: &String| {
         fs::read_to_string(format!("/proc/{program}/cmdline")).is_ok_and(|line| line.contains("handler.sh"))

@@ -1,21 +1,14 @@
 //! A child process that publishes events as fast as the publisher takes them.
 
-use std::{path::PathBuf, pin::pin};
+use std::pin::pin;
 
 use futures_util::{StreamExt as _, stream};
-use hatchery::{CancellationToken, NewEvent};
-use hatchery_soak::stage::connect_from_environment;
+use hatchery::{CancellationToken, Hatchery, NewEvent};
 
 use crate::harness::notes::{Pen, Step};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The name that it writes into its notes
-    #[arg(long)]
-    name: u32,
-    /// The file for its notes about confirms
-    #[arg(long)]
-    notes: PathBuf,
     #[arg(long)]
     r#type: String,
     /// Bytes of each payload
@@ -23,9 +16,7 @@ pub(super) struct Args {
     payload: usize,
 }
 
-pub(super) async fn run(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let hatchery = connect_from_environment("soak feeder").await?;
-    let pen = Pen::open(&args.notes, args.name)?;
+pub(super) async fn run(args: &Args, hatchery: &Hatchery, pen: &Pen, stop: CancellationToken) -> anyhow::Result<()> {
     let publisher = hatchery.publisher();
     let event = |number: u32| NewEvent::new(&args.r#type, vec![b'7'; args.payload]).id(number.to_string());
     // The publisher takes the next event from the stream only when it has room for it.
@@ -37,6 +28,5 @@ pub(super) async fn run(args: &Args, stop: CancellationToken) -> anyhow::Result<
         pen.note(step, &args.r#type, &number.to_string())?;
         number += 1;
     }
-    hatchery.close().await;
     Ok(())
 }

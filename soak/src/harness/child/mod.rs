@@ -4,14 +4,23 @@
 mod feeder;
 mod worker;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use hatchery::CancellationToken;
+use hatchery_soak::stage::connect_from_environment;
 use tokio::io::AsyncReadExt as _;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::notes::Pen;
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// The name that it writes into its notes
+    #[arg(long)]
+    name: u32,
+    /// The file for its notes
+    #[arg(long)]
+    notes: PathBuf,
     #[command(subcommand)]
     kind: Kind,
 }
@@ -33,15 +42,22 @@ pub(crate) async fn main(args: &Args) -> ExitCode {
         stopped.cancel();
     });
     tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false).with_writer(std::io::stderr).init();
-    let ended = match &args.kind {
-        Kind::Worker(args) => worker::run(args, stop).await,
-        Kind::Feeder(args) => feeder::run(args, stop).await,
-    };
-    match ended {
+    match act(args, stop).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{error:#}\n"));
             ExitCode::FAILURE
         }
     }
+}
+
+async fn act(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
+    let pen = Pen::open(&args.notes, args.name)?;
+    let hatchery = connect_from_environment(&format!("soak child {}", args.name)).await?;
+    match &args.kind {
+        Kind::Worker(args) => worker::run(args, &hatchery, pen, stop).await?,
+        Kind::Feeder(args) => feeder::run(args, &hatchery, &pen, stop).await?,
+    }
+    hatchery.close().await;
+    Ok(())
 }

@@ -1,21 +1,15 @@
 //! A child process with a worker whose handlers note their runs in a file.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use hatchery::{CancellationToken, Outcome, Run};
-use hatchery_soak::{chance::Chance, stage::connect_from_environment};
+use hatchery::{CancellationToken, Hatchery, Outcome, Run};
+use hatchery_soak::chance::Chance;
 
 use crate::harness::notes::{Pen, Step};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The name that it writes into its notes
-    #[arg(long)]
-    name: u32,
-    /// The file for its notes about runs
-    #[arg(long)]
-    notes: PathBuf,
     /// The types whose events it handles
     #[arg(long)]
     r#type: Vec<String>,
@@ -30,16 +24,14 @@ pub(super) struct Args {
     fail_every: Option<u32>,
 }
 
-pub(super) async fn run(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let hatchery = connect_from_environment(&format!("soak worker {}", args.name)).await?;
-    let pen = Arc::new(Pen::open(&args.notes, args.name)?);
+pub(super) async fn run(args: &Args, hatchery: &Hatchery, pen: Pen, stop: CancellationToken) -> anyhow::Result<()> {
+    let pen = Arc::new(pen);
     let mut worker = args.source.iter().fold(hatchery.worker(), |worker, name| worker.source(name));
     for event_type in &args.r#type {
         let (pen, pause, fail_every) = (Arc::clone(&pen), args.pause, args.fail_every);
         worker = worker.handle(event_type, move |run: Run| handle(Arc::clone(&pen), run, pause, fail_every));
     }
     worker.run(stop).await?;
-    hatchery.close().await;
     Ok(())
 }
 

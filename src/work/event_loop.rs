@@ -174,7 +174,7 @@ impl Loop {
         let claims = starts.min(LARGEST).min(self.waiting.len());
         let settles = self.finished.len().min(LARGEST);
         let most = self.lane.concurrency.min(self.lane.prefetch.into());
-        let may_begin_at = self.calls.may_begin_at(settles, claims, most)?;
+        let may_begin_at = self.calls.may_begin_at(settles + claims, most)?;
         if may_begin_at > Instant::now() {
             return Some(may_begin_at);
         }

@@ -44,14 +44,14 @@ impl RegisterCalls {
         Self { under_way: None, claiming: 0, pace: Pace::new(pace), not_before: None, pauses: backoff().build() }
     }
 
-    /// Returns when a call with so many settles and claims may begin, of at most `most` events that this worker can hold. `None` if a
-    /// call is under way, whose end wakes the loop.
-    pub(super) fn may_begin_at(&self, settles: usize, claims: usize, most: usize) -> Option<Instant> {
-        if self.under_way.is_some() || settles + claims == 0 {
+    /// Returns when a call about this many events may begin, of at most `most` that this worker can hold. `None` if a call is
+    /// under way, whose end wakes the loop.
+    pub(super) fn may_begin_at(&self, events: usize, most: usize) -> Option<Instant> {
+        if self.under_way.is_some() || events == 0 {
             return None;
         }
-        let is_small = settles + claims < ENOUGH.min(most);
-        let pace = if is_small { self.pace.next(claims > 0) } else { None };
+        let is_small = events < ENOUGH.min(most);
+        let pace = self.pace.next.filter(|_| is_small);
         Some(pace.max(self.not_before).unwrap_or_else(Instant::now))
     }
 
@@ -66,7 +66,6 @@ impl RegisterCalls {
     /// Notes the end of the call. After a call without an answer, the next one waits.
     pub(super) fn ended(&mut self, is_answered: bool) {
         (self.under_way, self.claiming) = (None, 0);
-        self.pace.ended(Instant::now());
         if is_answered {
             self.pauses = backoff().build();
         } else {
@@ -91,31 +90,15 @@ mod tests {
     async fn a_small_call_waits_for_the_pace_and_a_large_one_does_not() {
         let (pace, now) = (Duration::from_millis(2), Instant::now());
         let mut calls = RegisterCalls::new(pace);
-        assert_eq!(calls.may_begin_at(0, 1, 100), Some(now), "the first call");
+        assert_eq!(calls.may_begin_at(1, 100), Some(now), "the first call");
         for _ in 0..ENOUGH {
             calls.pace.begins(now);
         }
-        assert_eq!(calls.may_begin_at(0, 0, 100), None, "a call about nothing");
-        assert_eq!(calls.may_begin_at(ENOUGH - 2, 1, 100), Some(now + pace));
-        assert_eq!(calls.may_begin_at(ENOUGH - 1, 0, 100), Some(now + pace));
-        assert!(calls.may_begin_at(ENOUGH - 1, 1, 100) <= Some(now));
-        assert!(calls.may_begin_at(0, 1, 1) <= Some(now), "no more events can come meanwhile");
+        assert_eq!(calls.may_begin_at(0, 100), None, "a call about nothing");
+        assert_eq!(calls.may_begin_at(ENOUGH - 1, 100), Some(now + pace));
+        assert!(calls.may_begin_at(ENOUGH, 100) <= Some(now));
+        assert!(calls.may_begin_at(1, 1) <= Some(now), "no more events can come meanwhile");
         calls.ended(false);
-        assert!(calls.may_begin_at(ENOUGH, 0, 100) > Some(now), "a call after one without an answer");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn events_that_come_one_by_one_wait_for_nothing() {
-        let mut calls = RegisterCalls::new(Duration::from_millis(2));
-        let took = Duration::from_micros(200);
-        for _ in 0..1_000 {
-            for (settles, claims) in [(0, 1), (1, 0)] {
-                assert!(calls.may_begin_at(settles, claims, 100) <= Some(Instant::now()));
-                calls.pace.begins(Instant::now());
-                tokio::time::advance(took).await;
-                calls.ended(true);
-            }
-            tokio::time::advance(Duration::from_millis(1)).await;
-        }
+        assert!(calls.may_begin_at(ENOUGH, 100) > Some(now), "a call after one without an answer");
     }
 }

@@ -200,24 +200,30 @@ pub struct Delivery {
     pub receipt: Box<dyn Receipt>,
 }
 
-/// Settles one delivery. The answer is under way when the function returns; [`Written`] tells when it is written. If the
+/// How a delivery is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// The broker removes the message: its event is settled, or stale. The acknowledgement may wait for those of its neighbours.
+    Acknowledge,
+    /// The broker removes the message, whose copy is in the broker and may run at once: a crash before the acknowledgement makes two
+    /// events of one.
+    AcknowledgeAtOnce,
+    /// The broker itself dead-letters the message unchanged.
+    Reject,
+    /// The delivery returns to its queue (`requeue` as RabbitMQ means it).
+    GiveBack,
+}
+
+/// Answers one delivery. The answer is under way when the function returns; [`Written`] tells when it is written. If the
 /// delivery's connection is gone, the broker has returned the delivery to its queue, and the calls do nothing.
 pub trait Receipt: Send + Sync {
+    /// Answers the delivery.
+    fn answer(self: Box<Self>, disposition: Disposition) -> Written;
+
     /// Acknowledges the delivery, so that the broker removes the message.
-    fn acknowledge(self: Box<Self>) -> Written;
-
-    /// Acknowledges the delivery at once: not together with deliveries that are still to be settled. For a delivery whose copy is in
-    /// the broker and may run at once: a crash before the acknowledgement makes two events of one.
-    #[must_use]
-    fn acknowledge_at_once(self: Box<Self>) -> Written {
-        self.acknowledge()
+    fn acknowledge(self: Box<Self>) -> Written {
+        self.answer(Disposition::Acknowledge)
     }
-
-    /// Returns the delivery to its queue (`requeue` as RabbitMQ means it).
-    fn requeue(self: Box<Self>) -> Written;
-
-    /// Rejects the delivery, so that the broker itself dead-letters the message unchanged.
-    fn reject(self: Box<Self>) -> Written;
 
     /// Returns why the broker has taken the delivery back, if it has. Then no answer reaches it.
     fn taken_back(&self) -> Option<TakenBack> {

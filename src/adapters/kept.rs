@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use crate::ports::{Receipt, Written};
+use crate::ports::{Disposition, Receipt, Written};
 
 /// Collects the receipts that the caller of a look drops without an answer. They are answered when the look closes.
 #[derive(Clone, Default)]
@@ -44,29 +44,11 @@ struct OrKept {
     kept: Kept,
 }
 
-impl OrKept {
-    fn answer(mut self, answer: impl FnOnce(Box<dyn Receipt>) -> Written) -> Written {
-        let written = self.receipt.take().map(answer).unwrap_or_default();
+impl Receipt for OrKept {
+    fn answer(mut self: Box<Self>, disposition: Disposition) -> Written {
+        let written = self.receipt.take().map(|receipt| receipt.answer(disposition)).unwrap_or_default();
         self.kept.answered.fetch_add(1, Ordering::Relaxed);
         written
-    }
-}
-
-impl Receipt for OrKept {
-    fn acknowledge(self: Box<Self>) -> Written {
-        (*self).answer(Receipt::acknowledge)
-    }
-
-    fn acknowledge_at_once(self: Box<Self>) -> Written {
-        (*self).answer(Receipt::acknowledge_at_once)
-    }
-
-    fn requeue(self: Box<Self>) -> Written {
-        (*self).answer(Receipt::requeue)
-    }
-
-    fn reject(self: Box<Self>) -> Written {
-        (*self).answer(Receipt::reject)
     }
 }
 

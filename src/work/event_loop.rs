@@ -159,8 +159,7 @@ impl Loop {
                 starts = intake.starts();
             }
             while let Some(ended) = self.finished.pop_front() {
-                let settled = ended.settled(&self.lane);
-                self.acknowledge(settled);
+                self.acknowledge(ended);
             }
         }
         let give_back_at = self.waiting.front().map(|ready| ready.work.deadline);

@@ -61,14 +61,15 @@ impl Lane {
             return Err((claimed, decision));
         }
         fail_point!("work.followed-up");
-        let untold = self.transition(&claimed, &decision);
+        let untold = Transition::of(&decision, claimed.took, self.spec.retry.max_attempts);
         Ok(claimed.ended(End::Finished, untold))
     }
 
     /// Publishes what follows from a decision, waits for the broker's confirm, and tells it. Returns the end of the run for the
     /// register. The error says what becomes of a delivery whose event is not settled.
     pub(super) async fn follow_up(&self, claimed: &Claimed, decision: Decision) -> Result<End, Disposition> {
-        let (event, transition) = (claimed.event(), self.transition(claimed, &decision));
+        let event = claimed.event();
+        let transition = Transition::of(&decision, claimed.took, self.spec.retry.max_attempts);
         self.end_scheduled(event, &decision, None).await?;
         let (copy, end) = self.prepare(event, decision).await?;
         let routes = &self.common.routes;
@@ -83,11 +84,6 @@ impl Lane {
         }
         fail_point!("work.followed-up");
         Ok(end)
-    }
-
-    /// Returns what a decision comes to.
-    fn transition(&self, claimed: &Claimed, decision: &Decision) -> Option<Transition> {
-        Transition::of(decision, claimed.took, self.spec.retry.max_attempts)
     }
 
     async fn prepare(&self, event: &Event, decision: Decision) -> Result<FollowUp, Disposition> {

@@ -14,7 +14,10 @@ use std::{
 use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{domain::event::Event, ports::Receipt};
+use crate::{
+    domain::event::Event,
+    ports::{Disposition, Receipt},
+};
 
 /// The most runs that are remembered. A redelivery mostly comes within seconds of the run's end.
 const MOST: usize = 1_000;
@@ -66,7 +69,7 @@ impl LateRuns {
         let Some(redelivery) = state.held.get_mut(&key).filter(|_| merges) else { return Some(receipt) };
         // An earlier redelivery was taken back too, or is that of the same event published twice.
         if let Some(former) = redelivery.replace(receipt) {
-            drop(former.requeue());
+            drop(former.answer(Disposition::GiveBack));
         }
         None
     }
@@ -114,7 +117,7 @@ impl Drop for HeldRun {
     fn drop(&mut self) {
         let redelivery = self.runs.state().held.remove(&self.key).flatten();
         if let Some(redelivery) = redelivery {
-            drop(redelivery.requeue());
+            drop(redelivery.answer(Disposition::GiveBack));
         }
     }
 }
@@ -129,7 +132,7 @@ mod tests {
     /// Notes its answer.
     #[derive(Clone, Default)]
     struct Noted {
-        answers: Arc<Mutex<Vec<&'static str>>>,
+        answers: Arc<Mutex<Vec<Disposition>>>,
         is_lost: Arc<AtomicBool>,
     }
 
@@ -138,27 +141,15 @@ mod tests {
             Box::new(self.clone())
         }
 
-        fn note(&self, answer: &'static str) -> Written {
-            self.answers.lock().expect("no panic").push(answer);
-            Written::default()
-        }
-
-        fn answers(&self) -> Vec<&'static str> {
+        fn answers(&self) -> Vec<Disposition> {
             self.answers.lock().expect("no panic").clone()
         }
     }
 
     impl Receipt for Noted {
-        fn acknowledge(self: Box<Self>) -> Written {
-            self.note("acknowledge")
-        }
-
-        fn requeue(self: Box<Self>) -> Written {
-            self.note("requeue")
-        }
-
-        fn reject(self: Box<Self>) -> Written {
-            self.note("reject")
+        fn answer(self: Box<Self>, disposition: Disposition) -> Written {
+            self.answers.lock().expect("no panic").push(disposition);
+            Written::default()
         }
 
         fn taken_back(&self) -> Option<TakenBack> {
@@ -174,7 +165,7 @@ mod tests {
         assert!(runs.take(1, redelivery.receipt(), true).is_none());
         assert!(runs.take(2, Noted::default().receipt(), true).is_some(), "another event");
         drop(run.settled_late().expect("the redelivery").acknowledge());
-        assert_eq!(redelivery.answers(), ["acknowledge"]);
+        assert_eq!(redelivery.answers(), [Disposition::Acknowledge]);
         assert!(runs.take(1, redelivery.receipt(), true).is_some(), "it would be a second redelivery");
     }
 
@@ -183,7 +174,7 @@ mod tests {
         let (runs, redelivery) = (Arc::new(LateRuns::default()), Noted::default());
         assert!(runs.hold(1).expect("the first run").settled_late().is_none());
         assert!(runs.take(1, redelivery.receipt(), true).is_none());
-        assert_eq!(redelivery.answers(), ["acknowledge"]);
+        assert_eq!(redelivery.answers(), [Disposition::Acknowledge]);
         assert!(runs.take(1, redelivery.receipt(), true).is_some());
     }
 
@@ -203,7 +194,7 @@ mod tests {
         let run = runs.hold(1).expect("the first run");
         assert!(runs.take(1, redelivery.receipt(), true).is_none());
         drop(run);
-        assert_eq!(redelivery.answers(), ["requeue"]);
+        assert_eq!(redelivery.answers(), [Disposition::GiveBack]);
         assert!(runs.take(1, redelivery.receipt(), true).is_some());
     }
 

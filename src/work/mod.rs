@@ -1,6 +1,6 @@
 //! The worker's half of the event's way.
 //!
-//! - [`builder`], `run`, `error`: the public [`Worker`]: its handlers, its start, its end, and why it ends early.
+//! - [`builder`], `worker`, `error`: the public [`Worker`]: its handlers, its start, its end, and why it ends early.
 //! - `event_loop`: one task for a type, which is the worker in one page; `lane` has the type's settings and handler, `stage` the
 //!   types of a delivery on its way.
 //! - `gate`: may a type take and start events?
@@ -37,7 +37,6 @@ mod ordered;
 mod quarantine;
 mod readiness;
 mod renewal;
-mod run;
 mod schedule_meters;
 mod scheduled;
 mod settle;
@@ -46,5 +45,6 @@ mod stage;
 mod stateful;
 #[cfg(test)]
 mod tests;
+mod worker;
 
 pub use self::{builder::Worker, counters::Summary, error::WorkError, readiness::Readiness};

@@ -23,6 +23,7 @@ use crate::{
     },
     ports::{Receipt, RegisterError, TakenBack, Written},
 };
+pub(super) use crate::ports::Disposition;
 
 /// A delivery that holds an event, and what the worker knows of it.
 pub(super) struct Work {
@@ -45,19 +46,6 @@ pub(super) struct Work {
     _held: Holding,
 }
 
-/// How a delivery is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Disposition {
-    /// The delivery is acknowledged: its event is settled, or stale. The acknowledgement may wait for those of its neighbours.
-    Acknowledge,
-    /// The delivery is acknowledged at once: a copy of it is in the broker, and each may run.
-    AcknowledgeAtOnce,
-    /// The broker itself dead-letters the message unchanged.
-    Reject,
-    /// The delivery returns to its queue.
-    GiveBack,
-}
-
 impl Disposition {
     /// Returns what becomes of a delivery after its copy was published. If no copy could be published, the error says it.
     pub(super) fn after(published: Result<(), Self>) -> Self {
@@ -66,12 +54,7 @@ impl Disposition {
 
     /// Answers a delivery.
     pub(super) fn answer(self, receipt: Box<dyn Receipt>) -> Written {
-        let written = match self {
-            Self::Acknowledge => receipt.acknowledge(),
-            Self::AcknowledgeAtOnce => receipt.acknowledge_at_once(),
-            Self::Reject => receipt.reject(),
-            Self::GiveBack => receipt.requeue(),
-        };
+        let written = receipt.answer(self);
         if self != Self::GiveBack {
             fail_point!("work.acknowledged");
         }

@@ -19,7 +19,7 @@ use crate::{
         compile::Desired,
         wire::{Headers, Incoming, Properties, Value},
     },
-    ports::{BrokerError, Clock, Delivery, Order, Receipt, Written},
+    ports::{BrokerError, Clock, Delivery, Disposition, Order, Receipt, Written},
 };
 
 /// A virtual host in memory, shared by its broker, consumers and receipts.
@@ -215,23 +215,23 @@ struct Tag {
 }
 
 impl Receipt for Tag {
-    fn acknowledge(self: Box<Self>) -> Written {
-        self.shared.note("acknowledge");
-        self.shared.settle(self.number, |_, _| {});
-        Written::default()
-    }
-
-    fn requeue(self: Box<Self>) -> Written {
-        self.shared.note("give back");
-        self.shared.give_back(self.number);
-        Written::default()
-    }
-
-    fn reject(self: Box<Self>) -> Written {
-        self.shared.note("reject");
-        self.shared.settle(self.number, |state, Unacknowledged { queue, message, .. }| {
-            state.queues.reject(&queue, message);
-        });
+    fn answer(self: Box<Self>, disposition: Disposition) -> Written {
+        match disposition {
+            Disposition::Acknowledge | Disposition::AcknowledgeAtOnce => {
+                self.shared.note("acknowledge");
+                self.shared.settle(self.number, |_, _| {});
+            }
+            Disposition::GiveBack => {
+                self.shared.note("give back");
+                self.shared.give_back(self.number);
+            }
+            Disposition::Reject => {
+                self.shared.note("reject");
+                self.shared.settle(self.number, |state, Unacknowledged { queue, message, .. }| {
+                    state.queues.reject(&queue, message);
+                });
+            }
+        }
         Written::default()
     }
 }

@@ -29,7 +29,7 @@ use tokio::{
 };
 
 use super::connection::{NodeConnection, answer};
-use crate::ports::{Receipt, TakenBack, Written};
+use crate::ports::{Disposition, Receipt, TakenBack, Written};
 
 /// How long an acknowledgement waits behind an unsettled delivery before it is sent singly.
 const COMPANY: Duration = Duration::from_millis(50);
@@ -82,17 +82,10 @@ struct End {
     words: OnceLock<String>,
 }
 
-enum Answer {
-    Acknowledge,
-    AcknowledgeAtOnce,
-    Requeue,
-    Reject,
-}
-
 struct Answered {
     acker: Acker,
     tag: DeliveryTag,
-    answer: Answer,
+    disposition: Disposition,
     written: Writing,
 }
 
@@ -130,32 +123,14 @@ struct Joined {
     acker: Acker,
 }
 
-impl Joined {
-    fn answer(self, answer: Answer) -> Written {
+impl Receipt for Joined {
+    fn answer(self: Box<Self>, disposition: Disposition) -> Written {
         // The sender is dropped once the answer is written, and never sends a value.
         let (written, wait) = oneshot::channel();
-        let Self { answers, tag, acker } = self;
+        let Self { answers, tag, acker } = *self;
         // The task lives as long as the last receipt, so it is there.
-        let _ = answers.answered.send(Answered { acker, tag, answer, written });
+        let _ = answers.answered.send(Answered { acker, tag, disposition, written });
         Written::when_dropped(wait)
-    }
-}
-
-impl Receipt for Joined {
-    fn acknowledge(self: Box<Self>) -> Written {
-        self.answer(Answer::Acknowledge)
-    }
-
-    fn acknowledge_at_once(self: Box<Self>) -> Written {
-        self.answer(Answer::AcknowledgeAtOnce)
-    }
-
-    fn requeue(self: Box<Self>) -> Written {
-        self.answer(Answer::Requeue)
-    }
-
-    fn reject(self: Box<Self>) -> Written {
-        self.answer(Answer::Reject)
     }
 
     fn taken_back(&self) -> Option<TakenBack> {
@@ -190,16 +165,12 @@ async fn write(
             () = tokio::time::sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => {}
         }
         let now = Instant::now();
-        for Answered { acker, tag, answer, written } in answered.drain(..) {
-            match answer {
-                Answer::Acknowledge => {
-                    ledger.settled(tag, now, (acker, written));
-                    continue;
-                }
-                Answer::AcknowledgeAtOnce => acknowledge(&acker, 1).await,
-                Answer::Requeue => give_back(&acker, true).await,
-                Answer::Reject => give_back(&acker, false).await,
+        for Answered { acker, tag, disposition, written } in answered.drain(..) {
+            if disposition == Disposition::Acknowledge {
+                ledger.settled(tag, now, (acker, written));
+                continue;
             }
+            write_one(&acker, disposition).await;
             burst.wrote();
             ledger.answered(tag);
         }
@@ -217,11 +188,20 @@ async fn write(
     drop(channel);
 }
 
+/// Writes the answer to one delivery.
+pub(super) async fn write_one(acker: &Acker, disposition: Disposition) {
+    match disposition {
+        Disposition::Acknowledge | Disposition::AcknowledgeAtOnce => acknowledge(acker, 1).await,
+        Disposition::GiveBack => give_back(acker, true).await,
+        Disposition::Reject => give_back(acker, false).await,
+    }
+}
+
 /// Acknowledges a delivery, and if these are several, also all earlier ones. An error means that the channel is closed, so that the
 /// broker has requeued the delivery by itself; or that lapin has not answered in time. It may never report that a
 /// connection has ended while it wrote (measured: a type that keeps its order waited for ever in one of ten such moments on
 /// a busy machine).
-pub(super) async fn acknowledge(acker: &Acker, deliveries: usize) {
+async fn acknowledge(acker: &Acker, deliveries: usize) {
     match answer(acker.ack(BasicAckOptions { multiple: deliveries > 1 })).await {
         Ok(_) => tracing::trace!(deliveries, "acknowledged"),
         Err(error) => {
@@ -230,7 +210,7 @@ pub(super) async fn acknowledge(acker: &Acker, deliveries: usize) {
     }
 }
 
-pub(super) async fn give_back(acker: &Acker, requeue: bool) {
+async fn give_back(acker: &Acker, requeue: bool) {
     if let Err(error) = answer(acker.nack(BasicNackOptions { requeue, multiple: false })).await {
         tracing::debug!(%error, requeue, "a delivery was not given back; the broker requeues it when the channel closes");
     }

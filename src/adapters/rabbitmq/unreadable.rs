@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     domain::compile::DELIVERY_LIMIT,
-    ports::{BrokerError, Deliveries, Delivery, Order, Receipt, TakenBack, Written},
+    ports::{BrokerError, Deliveries, Delivery, Disposition, Order, Receipt, TakenBack, Written},
 };
 
 /// The highest number of connections at a time.
@@ -285,36 +285,18 @@ struct Alone {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Alone {
-    /// Acknowledges the delivery, or gives it back, requeued or not. Then closes its connection.
-    fn answer(self: Box<Self>, given_back: Option<bool>) -> Written {
+impl Receipt for Alone {
+    fn answer(self: Box<Self>, disposition: Disposition) -> Written {
         let (written, wait) = oneshot::channel::<()>();
         // Without a runtime there is no connection either.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 let _written = written;
-                match given_back {
-                    None => receipts::acknowledge(&self.acker, 1).await,
-                    Some(requeue) => receipts::give_back(&self.acker, requeue).await,
-                }
+                receipts::write_one(&self.acker, disposition).await;
                 closing::close(&self.held.0.connection).await;
             });
         }
         Written::when_dropped(wait)
-    }
-}
-
-impl Receipt for Alone {
-    fn acknowledge(self: Box<Self>) -> Written {
-        self.answer(None)
-    }
-
-    fn requeue(self: Box<Self>) -> Written {
-        self.answer(Some(true))
-    }
-
-    fn reject(self: Box<Self>) -> Written {
-        self.answer(Some(false))
     }
 
     fn taken_back(&self) -> Option<TakenBack> {

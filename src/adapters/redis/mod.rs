@@ -286,7 +286,7 @@ impl RedisRegister {
         for (_, call) in &calls {
             script.arg(call.argument(&self.keys));
         }
-        let raw: Vec<C::Raw> = self.call(&script, shard, self.limit.into()).await?;
+        let (raw, _) = self.call_with_failures::<C::Raw>(&script, shard, self.limit.into()).await?;
         let answered = raw.len();
         let unexpected = || self.client.unexpected(format!("{answered} values answer {} questions", calls.len()));
         if answered != calls.len() * C::VALUES {
@@ -418,7 +418,7 @@ impl Register for RedisRegister {
     }
 
     async fn settle_and_claim(&self, settles: &[Settle], claims: &[Claim]) -> Result<SettledAndClaimed, RegisterError> {
-        self.settle_and_claim_by_shard(settles, claims).await
+        settle_and_claim::by_shard(self, settles, claims).await
     }
 
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {

@@ -11,7 +11,7 @@ use crate::{
     work::{
         busy_wait::BusyWait,
         not_run::Wait,
-        stage::{Detour, Ended, NotSettled, Ready, Settled},
+        stage::{Detour, Ended, NotSettled, Ready},
     },
 };
 
@@ -46,8 +46,7 @@ impl Loop {
 
     fn settled(&mut self, ended: Ended, is_settled: bool) {
         if is_settled {
-            let settled = ended.settled(&self.lane);
-            return self.acknowledge(settled);
+            return self.acknowledge(ended);
         }
         // The key of this event is damaged. Other events do not wait for it.
         let lane = Arc::clone(&self.lane);
@@ -57,8 +56,9 @@ impl Loop {
         });
     }
 
-    pub(super) fn acknowledge(&mut self, settled: Settled) {
-        let written = settled.acknowledge();
+    /// Acknowledges the delivery of an event that is settled.
+    pub(super) fn acknowledge(&mut self, ended: Ended) {
+        let written = ended.settled(&self.lane).acknowledge();
         self.written(written);
     }
 
@@ -86,7 +86,7 @@ impl Loop {
             return;
         }
         match lane.grant(ready, answer, asked) {
-            Ok((claimed, Some(decision))) => self.follow_up(claimed, decision),
+            Ok((claimed, Some(decision))) => self.carry_out(claimed, decision),
             Ok((claimed, None)) => self.start(claimed),
             Err((ready, NotSettled::Busy)) => self.wait_for_reference(ready),
             Err((ready, NotSettled::Alone)) => drop(self.detours.spawn(lane.run_alone(ready))),

@@ -46,7 +46,7 @@ impl Loop {
         };
         let lane = Arc::clone(&self.lane);
         match ran {
-            Ok(decision) => self.follow_up(claimed, decision),
+            Ok(decision) => self.carry_out(claimed, decision),
             // The event keeps its place.
             Err(NotSettled::Again(after)) => {
                 self.running.spawn(async move {
@@ -59,7 +59,7 @@ impl Loop {
     }
 
     /// Carries out a decision. An event that needs no follow-up is settled with the next call.
-    pub(super) fn follow_up(&mut self, claimed: Claimed, decision: Decision) {
+    pub(super) fn carry_out(&mut self, claimed: Claimed, decision: Decision) {
         fail_point!("work.handled");
         let (claimed, decision) = match self.lane.finish(claimed, decision) {
             Ok(ended) => return self.finished.push_back(ended),

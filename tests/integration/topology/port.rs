@@ -7,7 +7,7 @@ use hatchery::{
     internals::{
         compile::compile,
         memory::MemoryBroker,
-        ports::{Broker, Clock, Deliveries, Delivery, Order},
+        ports::{Broker, Clock, Deliveries, Delivery, Disposition, Order},
         rabbitmq::{RabbitMq, connection::AmqpUrl},
         wire::{Headers, Message, Properties, Value},
     },
@@ -109,7 +109,7 @@ async fn a_requeued_delivery_comes_before_undelivered_messages(#[case] which: Wh
     let mut deliveries = broker.consume("t.processor.mail", 1, Order::Any, None, None).await.unwrap();
     let first = deliveries.next().await.unwrap();
     assert_eq!((id(&first), first.redelivered), ("a".to_owned(), false));
-    first.receipt.requeue().await;
+    first.receipt.answer(Disposition::GiveBack).await;
     assert_eq!(take(&mut *deliveries, 2).await, expected(&[("a", true), ("b", false)]));
 }
 
@@ -148,7 +148,7 @@ async fn a_closed_consumer_gives_back_in_order_and_the_next_active_one_goes_on(#
     assert_eq!(take(&mut *next, 3).await, expected(&[("a", true), ("b", true), ("c", false)]));
     // The deliveries belong to the other consumer by now, so this has no effect.
     for late in held {
-        late.receipt.requeue().await;
+        late.receipt.answer(Disposition::GiveBack).await;
     }
     expect_ready(&*broker, "t.processor.strict", 0).await;
 }
@@ -183,7 +183,7 @@ async fn the_x_death_header_names_each_death_of_a_message(#[case] which: Which) 
     let delivery = deliveries.next().await.unwrap();
     assert_eq!(delivery.message.routing_key, "mail.50ms");
     assert_eq!(deaths(&delivery.message.properties.headers), ["expired"]);
-    delivery.receipt.reject().await;
+    delivery.receipt.answer(Disposition::Reject).await;
     let letter =
         eventually("the message is a dead letter", async || broker.take("t.dead-letter.mail").await.unwrap()).await;
     assert_eq!(letter.message.routing_key, "mail.50ms");

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_about_a_link_has_its_password() {
+    fn no_text_about_a_client_has_its_password() {
         let url = "redis-sentinel://app:secret@s1/0?sentinel_password=secret#m";
         let client = RedisClient::new(url.into(), &Tls::default()).expect("an address");
         assert!(!format!("{client:?}").contains("secret"), "{client:?}");

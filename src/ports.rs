@@ -6,7 +6,7 @@ mod error;
 mod parts;
 mod written;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -324,6 +324,12 @@ pub trait Index: Send + Sync + 'static {
     async fn look_at(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError>;
     /// Returns the message of the newest event of each slot, if the register kept it.
     async fn kept(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError>;
+}
+
+impl fmt::Debug for dyn Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared().fmt(f)
+    }
 }
 
 /// A clock.

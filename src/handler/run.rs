@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::{event::Event, settlement::Outcome};
+use crate::{
+    domain::{event::Event, settlement::Outcome},
+    ports::Clock,
+};
 
 /// One run of a handler: the event, its fence and its loss signal.
 ///
@@ -67,13 +71,22 @@ pub struct Run {
     /// Cancelled when the lease is lost or the run ends, also by its time limit. From then on another worker may run the same
     /// reference. Code that continues in a thread stops when this is cancelled.
     pub lost: CancellationToken,
+    /// The worker's clock; `None` without a worker.
+    pub(crate) clock: Option<Arc<dyn Clock>>,
 }
 
 impl Run {
     /// Returns a run of an event, for a test of a handler, with the fence 1.
     #[must_use]
     pub fn of(event: Event) -> Self {
-        Self { event: Arc::new(event), fence: Some(1), lost: CancellationToken::new() }
+        Self { event: Arc::new(event), fence: Some(1), lost: CancellationToken::new(), clock: None }
+    }
+
+    /// For the command line: returns the present time by the clock with which the worker decides when events are due.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.clock.as_ref().map_or_else(Timestamp::now, |clock| clock.shared())
     }
 }
 

@@ -1,9 +1,6 @@
 //! A run for the test of a handler, without a worker.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
-use tokio_util::sync::CancellationToken;
 
 use super::new_event::NewEvent;
 use crate::{domain::words::WordError, handler::Run};
@@ -42,6 +39,6 @@ impl Run {
         let (event_type, now) = (event.event_type.parse()?, Timestamp::now());
         let nbf = event.date(now, now).0.map(|nbf| nbf.min(now));
         let event = event.into_event(event_type, nbf, now)?;
-        Ok(Self { event: Arc::new(event), fence: Some(1), lost: CancellationToken::new() })
+        Ok(Self::of(event))
     }
 }

@@ -74,7 +74,7 @@ impl Lane {
         let (fence, lost) = claimed.begin_run();
         // Tells code that the handler has left running elsewhere, in a thread, that its run is over.
         let _over = lost.clone().drop_guard();
-        let run = Run { event: Arc::clone(claimed.event()), fence, lost };
+        let run = Run { event: Arc::clone(claimed.event()), fence, lost, clock: Some(Arc::clone(&self.common.clock)) };
         let is_first = run.event.attempts == 0 && claimed.tries() == 0;
         let span = trace::run(&self.common.traces, &run.event, claimed.tries());
         self.tell(&run.event, &Transition::Started);

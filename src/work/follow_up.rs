@@ -120,7 +120,7 @@ impl Lane {
     /// the newest of its reference counts. Any other stays in the slot that it has: dated events of a reference that are put
     /// off to one time would replace each other there, and an immediate one would replace them.
     async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<FollowUp, Disposition> {
-        let now = self.common.clock.now();
+        let now = self.common.clock.shared();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = time::until(now, at).max(SOONEST);
         let alone = CopyVersion::uncontested(&event.id, event.stamp.generation + 1);
@@ -141,7 +141,8 @@ impl Lane {
         }
         let slot = DedupSlot::RequeuedAt(at.as_millisecond());
         let (fresh, is_versioned) = loop {
-            let (now, asked) = (self.common.clock.now(), Instant::now());
+            let (now, left, asked) =
+                (self.common.clock.now(), time::until(self.common.clock.shared(), at), Instant::now());
             let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
                 Ok(Reserved::Version(version)) => Some(version),
                 // The event was cancelled, or another run has settled it, so there is nothing to settle: the end of this run
@@ -160,7 +161,7 @@ impl Lane {
             let fresh = Event { stamp, ..fresh.clone() };
             // At least a second, so that a slow register does not keep the copy from being sent.
             let limit = version.and_then(|_| time::due(now, self.terms.sendable().max(SOONEST)));
-            if self.send_before(limit, &fresh, time::until(now, at).max(SOONEST)).await? {
+            if self.send_before(limit, &fresh, left.max(SOONEST)).await? {
                 break (fresh, version.is_some());
             }
         };

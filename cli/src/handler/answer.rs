@@ -42,11 +42,11 @@ struct Reason {
     reason: Option<String>,
 }
 
-/// Reads an answer. A text that is no answer means done.
+/// Reads an answer that was given `now`. A text that is no answer means done.
 ///
 /// # Errors
 /// When the text is meant as an answer and cannot be understood. Taking it for done would lose the handler's intention.
-pub(super) fn read(text: &str) -> Result<Outcome, String> {
+pub(super) fn read(text: &str, now: Timestamp) -> Result<Outcome, String> {
     let text = bare(text);
     let object = match serde_json::from_str::<serde_json::Map<String, Value>>(text) {
         Ok(object) => object,
@@ -67,14 +67,14 @@ pub(super) fn read(text: &str) -> Result<Outcome, String> {
         Answer::Requeue(Requeue { at, after, reason }) => {
             let at = match (at, after) {
                 (Some(Time(at)), None) => at,
-                (None, Some(Span(after))) => from_now(after)?,
+                (None, Some(Span(after))) => from_now(now, after)?,
                 _ => return Err("the answer cannot be understood: requeue takes either `at` or `after`".to_owned()),
             };
             Outcome::Requeue { at, reason: or(reason, "requeue") }
         }
         Answer::Retry(Retry { after, reason }) => {
             if let Some(Span(after)) = after {
-                from_now(after)?;
+                from_now(now, after)?;
             }
             Outcome::Retry { reason: or(reason, "the handler asked for it"), after: after.map(|Span(after)| after) }
         }
@@ -83,9 +83,9 @@ pub(super) fn read(text: &str) -> Result<Outcome, String> {
     })
 }
 
-fn from_now(after: Duration) -> Result<Timestamp, String> {
+fn from_now(now: Timestamp, after: Duration) -> Result<Timestamp, String> {
     let end = || "the answer cannot be understood: `after` leads beyond the year 9999".to_owned();
-    time::due(Timestamp::now(), after).ok_or_else(end)
+    time::due(now, after).ok_or_else(end)
 }
 
 fn not_understood(error: &serde_json::Error) -> String {
@@ -152,6 +152,10 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    fn read(text: &str) -> Result<Outcome, String> {
+        super::read(text, Timestamp::UNIX_EPOCH)
+    }
 
     #[rstest]
     #[case("")]
@@ -264,8 +268,8 @@ mod tests {
         );
         let dead = Outcome::DeadLetter { reason: "no such employee".into() };
         assert_eq!(read(r#"{"dead-letter": {"reason": "no such employee"}}"#), Ok(dead));
-        let before = Timestamp::now();
-        let Ok(Outcome::Requeue { at, .. }) = read(r#"{"requeue": {"after": "1h"}}"#) else { panic!("a requeue") };
-        assert!(at >= time::later(before, Duration::from_hours(1)));
+        let at = Timestamp::from_second(3_600).expect("a time");
+        let requeue = read(r#"{"requeue": {"after": "1h"}}"#);
+        assert_eq!(requeue, Ok(Outcome::Requeue { at, reason: "requeue".into() }));
     }
 }

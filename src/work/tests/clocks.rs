@@ -55,6 +55,26 @@ async fn a_wait_that_a_handler_asks_for_ends_by_the_clock_of_redis() {
     assert_eq!(header(&world.published(), "nbf").as_deref(), Some("2026-06-01T12:00:30.000Z"));
 }
 
+/// `topology work` asks so for `{"requeue": {"after": "30s"}}`.
+#[rstest]
+#[tokio::test(start_paused = true)]
+async fn a_requeue_after_a_while_ends_by_the_clock_of_redis(#[values(-DAY, DAY)] ahead: i64) {
+    let world = World::default();
+    world.put(incoming("mail.now", &[]));
+    let handler = |run: crate::Run| async move {
+        Ok::<_, String>(Outcome::Requeue {
+            at: run.now() + jiff::SignedDuration::from_secs(30),
+            reason: "later".into(),
+        })
+    };
+    let worker = world.worker_at(Arc::new(Wrong(ahead))).stop_when_empty(true).handle("mail", handler);
+    worker.run(CancellationToken::new()).await.expect("it stops when empty");
+    let copy = world.published();
+    assert_eq!(header(&copy, "nbf").as_deref(), Some("2026-06-01T12:00:30.000Z"));
+    let published = &world.diary.entries()[2];
+    assert!(published.starts_with("publish t.scheduler mail.250ms-27.0.0.0.1.1.1.1.0"), "30 s: {published}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_with_the_id_of_an_instant_does_not_take_its_place() {
     let world = scheduled();

@@ -21,6 +21,7 @@ use std::{
 use async_trait::async_trait;
 use futures_util::future::join;
 use hatchery::{Handler, IntoOutcome as _, Outcome, Run};
+use jiff::Timestamp;
 use rustix::io::Errno;
 use tokio::{
     process::{Child, Command},
@@ -214,8 +215,10 @@ impl Exec {
         }
         let status = child.wait().await.map_err(failed)?;
         group.over();
-        let (said, complained) = (answer(by_itself.0, said.last_line()), reason(by_itself.1, complained.last_line()));
-        let outcome = outcome(status, &said, &complained.text);
+        let now = run.now();
+        let (said, complained) =
+            (answer(by_itself.0, said.last_line(), now), reason(by_itself.1, complained.last_line()));
+        let outcome = outcome(status, &said, &complained.text, now);
         if !matches!(outcome, Outcome::Retry { .. } | Outcome::DeadLetter { .. }) {
             ending.succeeded();
         }
@@ -226,8 +229,8 @@ impl Exec {
 /// Chooses the answer. If the last line at the end of the program is an answer, it counts: later output of other
 /// processes does not hide it. Otherwise the last line of all counts, because a program like `tee` may pass an answer on
 /// late.
-fn answer(by_itself: Line, later: Line) -> Line {
-    if matches!(meaning(&by_itself), Ok(Outcome::Done)) { later } else { by_itself }
+fn answer(by_itself: Line, later: Line, now: Timestamp) -> Line {
+    if matches!(meaning(&by_itself, now), Ok(Outcome::Done)) { later } else { by_itself }
 }
 
 /// Chooses the reason of a failure, in the same way: the line that the program had printed by its end, unless that is
@@ -237,19 +240,19 @@ fn reason(by_itself: Line, later: Line) -> Line {
 }
 
 /// Returns the meaning of a line on standard output.
-fn meaning(line: &Line) -> Result<Outcome, String> {
+fn meaning(line: &Line, now: Timestamp) -> Result<Outcome, String> {
     match &line.beginning {
         Some(beginning) if answer::begins(beginning) => Err("the answer is too long".to_owned()),
         Some(_) => Ok(Outcome::Done),
-        None => answer::read(&line.text),
+        None => answer::read(&line.text, now),
     }
 }
 
 /// Returns the meaning of an exit status and the last lines.
-fn outcome(status: ExitStatus, said: &Line, complained: &str) -> Outcome {
+fn outcome(status: ExitStatus, said: &Line, complained: &str, now: Timestamp) -> Outcome {
     let reason = |otherwise: String| if complained.is_empty() { otherwise } else { complained.to_owned() };
     match status.code() {
-        Some(0) => meaning(said).into_outcome(),
+        Some(0) => meaning(said, now).into_outcome(),
         Some(DEAD_LETTER) => Outcome::dead_letter(reason(format!("exit status {DEAD_LETTER}"))),
         Some(code) => Outcome::retry(reason(format!("exit status {code}"))),
         None => {

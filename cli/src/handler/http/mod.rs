@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hatchery::{Handler, Outcome, Run, internals::tls};
-use jiff::Timestamp;
 use reqwest::{
     Certificate, Client, Response,
     header::{LOCATION, RETRY_AFTER},
@@ -88,7 +87,7 @@ impl Http {
         }
     }
 
-    async fn ask(&self, run: Run) -> Result<Answer, reqwest::Error> {
+    async fn ask(&self, run: &Run) -> Result<Answer, reqwest::Error> {
         let headers = headers::headers(&run.event, run.fence);
         let mut request = self.client.post(self.url.0.bare().clone()).headers(headers).body(run.event.payload.clone());
         if self.url.0.has_credentials() {
@@ -101,8 +100,8 @@ impl Http {
 #[async_trait]
 impl Handler for Http {
     async fn handle(&self, run: Run) -> Outcome {
-        match self.ask(run).await {
-            Ok(answer) => outcome::outcome(&answer, Timestamp::now()),
+        match self.ask(&run).await {
+            Ok(answer) => outcome::outcome(&answer, run.now()),
             Err(error) => {
                 let reason = format!("no answer from {}: {}", self.url, tls::cause(&error));
                 // Without a connection the service knows nothing of the event. Once it is sent, it may have been handled.

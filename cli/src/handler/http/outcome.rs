@@ -51,7 +51,7 @@ pub(super) fn outcome(answer: &Answer, now: Timestamp) -> Outcome {
     let text = String::from_utf8_lossy(&answer.body);
     let text = answer::bare(&text);
     if answer.status.is_success() {
-        return success(answer, text).unwrap_or_else(|reason| retry(answer, reason, now));
+        return success(answer, text, now).unwrap_or_else(|reason| retry(answer, reason, now));
     }
     let reason = reason(answer, text);
     if NEVER.contains(&answer.status) { Outcome::DeadLetter { reason } } else { retry(answer, reason, now) }
@@ -59,12 +59,12 @@ pub(super) fn outcome(answer: &Answer, now: Timestamp) -> Outcome {
 
 /// Returns the outcome for a success: done, or as the body says. A body that was not read to its end may hold another
 /// answer.
-fn success(answer: &Answer, text: &str) -> Result<Outcome, String> {
+fn success(answer: &Answer, text: &str, now: Timestamp) -> Result<Outcome, String> {
     match &answer.end {
         End::Broken(why) => Err(format!("{}: the answer broke off: {why}", status(answer))),
         End::Cut if answer::begins(text) => Err(format!("{}: the answer is too long", status(answer))),
         End::Cut => Ok(Outcome::Done),
-        End::Whole => answer::read(text),
+        End::Whole => answer::read(text, now),
     }
 }
 

@@ -326,8 +326,8 @@ fn unconsumed(queues: &[Queue]) -> String {
 fn and_ends(queue: Option<&String>) -> String {
     let ends = |queue| {
         format!(
-            "; the consumers of {queue} end soon after they begin, perhaps at a message that cannot be read \
-             (docs/operations/untranslatable.md), and the worker's log says why"
+            "; the consumers of {queue} end soon after they begin, and the worker's log says why: a crash, Redis that comes and \
+             goes, or a message that cannot be read (docs/operations/untranslatable.md)"
         )
     };
     queue.map(ends).unwrap_or_default()

@@ -145,6 +145,14 @@
 #[cfg(test)]
 extern crate self as hatchery;
 
+/// A point in the event's way at which a test kills the process; nothing without the feature `fail-points`.
+macro_rules! fail_point {
+    ($name:literal) => {
+        #[cfg(feature = "fail-points")]
+        fail::fail_point!($name);
+    };
+}
+
 mod adapters;
 mod connect;
 mod domain;

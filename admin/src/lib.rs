@@ -14,6 +14,14 @@
 //!
 //! The modules are for the command and for the tests of this repository. They change in any release.
 
+/// A point of an apply, or of a change of dead letters, at which a test kills the process; nothing without the feature `fail-points`.
+macro_rules! fail_point {
+    ($name:literal) => {
+        #[cfg(feature = "fail-points")]
+        fail::fail_point!($name);
+    };
+}
+
 mod admin;
 mod apply;
 #[doc(hidden)]

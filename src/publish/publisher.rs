@@ -7,7 +7,6 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use fail::fail_point;
 use futures_util::{Stream, StreamExt, stream};
 use jiff::Timestamp;
 use tokio::{

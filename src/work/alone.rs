@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use fail::fail_point;
-
 use super::{
     isolation::{Permit, for_a_while},
     lane::Lane,

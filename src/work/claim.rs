@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use backon::{BackoffBuilder as _, Retryable as _};
-use fail::fail_point;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

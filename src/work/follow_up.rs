@@ -10,7 +10,6 @@
 
 use std::time::Duration;
 
-use fail::fail_point;
 use jiff::Timestamp;
 use tokio::time::Instant;
 

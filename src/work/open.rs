@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fail::fail_point;
 use tokio::time::timeout;
 use uuid::Uuid;
 

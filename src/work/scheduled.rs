@@ -7,7 +7,6 @@
 use std::{ops::ControlFlow, time::Duration};
 
 use backon::BackoffBuilder as _;
-use fail::fail_point;
 use jiff::Timestamp;
 use tokio::time::Instant;
 

@@ -5,7 +5,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fail::fail_point;
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

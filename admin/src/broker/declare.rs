@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fail::fail_point;
 use futures_util::{StreamExt, future::try_join_all, stream};
 use hatchery::{
     BrokerError,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use fail::fail_point;
 use hatchery::BrokerError;
 use lapin::Channel;
 use tokio::time::{Instant, sleep};

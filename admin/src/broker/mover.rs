@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use fail::fail_point;
 use futures_util::{StreamExt as _, stream::FuturesOrdered};
 use hatchery::{
     BrokerError,

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fail::fail_point;
 use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join3, stream};
 use hatchery::{
     BrokerError,

@@ -3,7 +3,6 @@
 use std::{io, sync::Arc};
 
 use async_trait::async_trait;
-use fail::fail_point;
 use hatchery::{
     Events,
     internals::register::{End, Settle},

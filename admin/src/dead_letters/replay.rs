@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fail::fail_point;
 use futures_util::future::join_all;
 use hatchery::{
     Event, Events,

@@ -12,15 +12,16 @@ use std::{
     time::Duration,
 };
 
-use async_rs::Tokio;
 use futures_util::StreamExt as _;
 use lapin::{
     AsyncTcpStream, Channel, Connection, ConnectionProperties, ErrorKind, Event,
     protocol::{AMQPError, AMQPErrorKind, AMQPHardError},
-    tcp::RustlsConnector,
     types::ShortString,
 };
+use rustls::pki_types::ServerName;
 use tokio::runtime::Handle;
+use tokio_rustls::TlsConnector;
+use tokio_util::either::Either;
 
 pub use super::url::{AmqpUrl, AmqpUrlError};
 use super::{
@@ -99,7 +100,7 @@ impl AmqpUrl {
 
     async fn open(&self, node: &Node, name: &str, returns: Option<Arc<Returns>>) -> Result<Connection, Failure> {
         let config = node.is_tls().then(|| self.tls().client()).transpose();
-        let connector = config.map_err(|error| Failure::Away(error.to_string()))?.map(RustlsConnector::from);
+        let connector = config.map_err(|error| Failure::Away(error.to_string()))?.map(TlsConnector::from);
         let (host, port) = node.address();
         let host = host.to_owned();
         let line = Line::default();
@@ -113,18 +114,18 @@ impl AmqpUrl {
                 // A caller that stops waiting leaves lapin's thread behind, which must not wait for ever either.
                 let dialling = async {
                     let addresses: Vec<_> = tokio::net::lookup_host((host.as_str(), port)).await?.collect();
-                    let stream = AsyncTcpStream::connect(&Tokio::current(), addresses).await?;
-                    if let AsyncTcpStream::Plain(plain) = &stream {
-                        let line = dialled.upgrade().ok_or(Io::TimedOut)?;
-                        let socket = TcpStream::from(plain.get_ref().as_fd().try_clone_to_owned()?);
-                        *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
-                    }
-                    let stream = match &connector {
-                        Some(connector) => stream.into_rustls(connector, &host).await?,
-                        None => stream,
+                    let plain = tokio::net::TcpStream::connect(&*addresses).await?;
+                    let line = dialled.upgrade().ok_or(Io::TimedOut)?;
+                    let socket = TcpStream::from(plain.as_fd().try_clone_to_owned()?);
+                    *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+                    let socket = match &connector {
+                        Some(connector) => {
+                            let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+                            Either::Right(connector.connect(name, plain).await?)
+                        }
+                        None => Either::Left(plain),
                     };
-                    // `Greeted` is wrapped around TLS, so it reads the greeting in the clear.
-                    let greeted = Greeted::new(stream, Arc::clone(&greeting), returns.clone());
+                    let greeted = Greeted::new(socket, Arc::clone(&greeting), returns.clone());
                     Ok::<_, io::Error>(AsyncTcpStream::Plain(greeted))
                 };
                 Ok(tokio::time::timeout(CONNECT_TIMEOUT, dialling)

@@ -23,7 +23,13 @@ use futures_util::{
     Stream,
     io::{AsyncRead, AsyncWrite},
 };
-use lapin::{AsyncTcpStream, types::AMQPValue};
+use lapin::types::AMQPValue;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use tokio_util::{
+    compat::{Compat, TokioAsyncReadCompatExt as _},
+    either::Either,
+};
 
 use super::returns::{Returns, Sieve};
 use crate::ports::BrokerIdentity;
@@ -31,15 +37,15 @@ use crate::ports::BrokerIdentity;
 /// The longest greeting that is read, in bytes. RabbitMQ's greeting has some 500.
 const LONGEST: usize = 64 * 1024;
 
-/// The stream that tokio's reactor connects.
-type Socket = <Tokio as Reactor>::TcpStream;
+/// A connection, without TLS or with it.
+pub(super) type Socket = Either<TcpStream, TlsStream<TcpStream>>;
 
 /// The broker's identity, set once the greeting has been read.
 pub(super) type SharedIdentity = Arc<OnceLock<BrokerIdentity>>;
 
-/// A connection to a broker, with TLS or without, that remembers the greeting.
+/// A connection to a broker that remembers the greeting. It is around TLS, so it reads the greeting in the clear.
 pub(super) struct Greeted {
-    stream: AsyncTcpStream<Socket>,
+    stream: Compat<Socket>,
     /// The part of the greeting that has arrived, until the greeting is complete.
     coming: Option<(Vec<u8>, SharedIdentity)>,
     /// Takes out the messages that the broker returns, on a connection that publishes.
@@ -47,8 +53,8 @@ pub(super) struct Greeted {
 }
 
 impl Greeted {
-    pub(super) fn new(stream: AsyncTcpStream<Socket>, answered: SharedIdentity, returns: Option<Arc<Returns>>) -> Self {
-        Self { stream, coming: Some((Vec::new(), answered)), sieve: returns.map(Sieve::new) }
+    pub(super) fn new(socket: Socket, answered: SharedIdentity, returns: Option<Arc<Returns>>) -> Self {
+        Self { stream: socket.compat(), coming: Some((Vec::new(), answered)), sieve: returns.map(Sieve::new) }
     }
 
     fn observe(&mut self, bytes: &[u8]) {
@@ -160,8 +166,8 @@ impl Reactor for Greeting {
         &self,
         address: SocketAddr,
     ) -> impl Future<Output = io::Result<Self::TcpStream>> + Send + 'static {
-        let connecting = self.0.tcp_connect_addr(address);
-        async { Ok(Greeted::new(AsyncTcpStream::Plain(connecting.await?), SharedIdentity::default(), None)) }
+        let connecting = TcpStream::connect(address);
+        async { Ok(Greeted::new(Either::Left(connecting.await?), SharedIdentity::default(), None)) }
     }
 }
 
@@ -200,13 +206,13 @@ mod tests {
     async fn heard_by(returns: Option<Arc<Returns>>, bytes: &[u8], piece: usize) -> Option<BrokerIdentity> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (connected, accepted) = tokio::join!(Tokio::current().tcp_connect_addr(address), listener.accept());
+        let (connected, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let mut server = accepted.expect("a client").0;
         server.write_all(bytes).await.expect("a reader");
         server.shutdown().await.expect("a reader");
         let answered = SharedIdentity::default();
-        let stream = AsyncTcpStream::Plain(connected.expect("a server"));
-        let mut stream = Greeted::new(stream, Arc::clone(&answered), returns);
+        let connected = Either::Left(connected.expect("a server"));
+        let mut stream = Greeted::new(connected, Arc::clone(&answered), returns);
         let (mut read, mut piece) = (Vec::new(), vec![0; piece]);
         loop {
             let count = std::future::poll_fn(|cx| {

@@ -18,7 +18,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fail::fail_point;
 use futures_util::future::BoxFuture;
 use lapin::{
     Channel, Confirmation, ErrorKind, PublisherConfirm,

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use fail::fail_point;
 use futures_util::FutureExt as _;
 use tokio::task::{JoinError, unconstrained};
 

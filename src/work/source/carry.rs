@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use fail::fail_point;
 use futures_util::future::{BoxFuture, try_join_all};
 use uuid::Uuid;
 

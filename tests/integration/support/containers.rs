@@ -4,23 +4,17 @@
 
 use std::{
     os::unix::process::CommandExt as _,
+    path::Path,
     process::{Child, Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
 use reqwest::Method;
-use testcontainers::{
-    ContainerAsync, GenericImage, ImageExt as _,
-    core::{IntoContainerPort as _, client::docker_client_instance},
-    runners::AsyncRunner as _,
-};
 use url::Url;
 use uuid::Uuid;
 
-use super::{
-    calls::{block_on, call},
-    server::Server,
-};
+use super::{calls::call, server::Server};
 
 /// The time limit for an answer of the Docker engine.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -30,82 +24,81 @@ const START: Duration = Duration::from_mins(2);
 /// An image that the Docker engine has already.
 pub(super) struct Image {
     pub(super) name: String,
-    id: String,
 }
 
 impl Image {
     /// Returns the image of `docker-compose.yml`, or the reason why no container can be started.
     pub(super) fn find() -> Result<Self, String> {
         let name = name();
-        let (engine, id) = block_on(async {
-            let ask = async {
-                let docker = docker_client_instance().await.map_err(|error| error.to_string())?;
-                let info = docker.info().await.map_err(|error| error.to_string())?;
-                Ok::<_, String>((info.id, docker.inspect_image(&name).await.ok().and_then(|image| image.id)))
-            };
-            let answer =
-                tokio::time::timeout(ANSWER, ask).await.unwrap_or_else(|_| Err(format!("no answer within {ANSWER:?}")));
-            answer.map_err(|error| format!("no Docker engine answers ({error})"))
-        })?;
-        let id = id.ok_or_else(|| format!("the Docker engine has no image {name}"))?;
-        // The command `docker` removes the container, and it may talk to another engine than testcontainers does.
-        let command = Command::new("docker").args(["info", "--format", "{{.ID}}"]).stderr(Stdio::null()).output();
-        let command = command.map_err(|error| format!("the command `docker` does not start ({error})"))?;
-        if engine.is_none_or(|engine| engine != String::from_utf8_lossy(&command.stdout).trim()) {
-            return Err("the command `docker` does not reach the same Docker engine; set DOCKER_HOST".into());
-        }
-        Ok(Self { name, id })
+        docker(ANSWER, &["version", "--format", "{{.Server.Version}}"])
+            .map_err(|error| format!("no Docker engine answers ({error})"))?;
+        docker(ANSWER, &["image", "inspect", &name]).map_err(|_| format!("the Docker engine has no image {name}"))?;
+        Ok(Self { name })
     }
 
     /// Starts a container and returns its server once that answers. The container is removed when this process ends.
     pub(super) fn start(&self) -> Server {
-        let name = format!("hatchery-test-{}", Uuid::now_v7().simple());
+        let container = format!("hatchery-test-{}", Uuid::now_v7().simple());
         // The remover starts before the container, so that no container is ever left behind.
-        let hold = remove_at_end(&name);
-        let (amqp, management) = block_on(self.run(&name));
-        Server { amqp, management, _hold: Some(hold) }
-    }
-
-    async fn run(&self, name: &str) -> (Url, Url) {
-        // By its id, because testcontainers pulls an image whose name it does not find.
-        let (algorithm, digest) = self.id.split_once(':').unwrap();
+        let hold = remove_at_end(&container);
         // Not `guest`, which in some images may only connect from inside the container. The ports are open to the
         // network, hence the random password.
         let (user, password) = ("administrator", Uuid::now_v7().to_string());
-        let container = GenericImage::new(algorithm, digest)
-            .with_container_name(name)
-            .with_mapped_port(0, 5672.tcp())
-            .with_mapped_port(0, 15672.tcp())
-            .with_env_var("RABBITMQ_DEFAULT_USER", user)
-            .with_env_var("RABBITMQ_DEFAULT_PASS", &password)
-            .start()
-            .await
-            .unwrap_or_else(|error| panic!("no container of {}: {error}", self.name));
-        let host = match container.get_host().await.unwrap().to_string() {
-            // `localhost` may resolve to the IPv6 address, for which Docker may have mapped another port.
-            name if name == "localhost" => "127.0.0.1".to_owned(),
-            host => host,
+        let variables = [format!("RABBITMQ_DEFAULT_USER={user}"), format!("RABBITMQ_DEFAULT_PASS={password}")];
+        let named = ["run", "--detach", "--pull", "never", "--name", &container];
+        let opened = ["--publish", "5672", "--publish", "15672", "--env", &variables[0], "--env", &variables[1]];
+        if let Err(error) = docker(START, &[&named[..], &opened, &[&self.name]].concat()) {
+            panic!("no container of {}: {error}", self.name);
+        }
+        let host = host(&container);
+        let url = |scheme, port| {
+            // A line for each address of this machine. A container that has ended has no ports any more.
+            let opened = docker(ANSWER, &["port", &container, port]).ok();
+            let port = opened.as_deref().and_then(|text| text.lines().next()?.rsplit(':').next()).map(str::to_owned);
+            let port = port.unwrap_or_else(|| self.failed(&container));
+            Url::parse(&format!("{scheme}://{user}:{password}@{host}:{port}/")).unwrap()
         };
-        let ports = (container.get_host_port_ipv4(5672).await, container.get_host_port_ipv4(15672).await);
-        // A container that has ended has no ports any more.
-        let (Ok(amqp), Ok(management)) = ports else { self.failed(&container).await };
-        let url = |scheme, port| Url::parse(&format!("{scheme}://{user}:{password}@{host}:{port}/")).unwrap();
-        let (amqp, management) = (url("amqp", amqp), url("http", management));
+        let (amqp, management) = (url("amqp", "5672"), url("http", "15672"));
         let limit = Instant::now() + START;
         while !ready(&management) {
-            if Instant::now() > limit || !container.is_running().await.unwrap() {
-                self.failed(&container).await;
+            let state = docker(ANSWER, &["inspect", "--format", "{{.State.Running}}", &container]);
+            if Instant::now() > limit || state.as_deref() != Ok("true") {
+                self.failed(&container);
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            thread::sleep(Duration::from_millis(200));
         }
-        // Dropping the container would remove it.
-        std::mem::forget(container);
-        (amqp, management)
+        Server { amqp, management, _hold: Some(hold) }
     }
 
-    async fn failed(&self, container: &ContainerAsync<GenericImage>) -> ! {
-        let log = [container.stdout_to_vec().await.unwrap(), container.stderr_to_vec().await.unwrap()].concat();
-        panic!("RabbitMQ does not start in a container of {}:\n{}", self.name, String::from_utf8_lossy(&log));
+    fn failed(&self, container: &str) -> ! {
+        let log = docker(ANSWER, &["logs", container]);
+        panic!("RabbitMQ does not start in a container of {}:\n{}", self.name, log.unwrap_or_else(|error| error));
+    }
+}
+
+/// Runs the command `docker`, and returns what it prints; if it fails, what it says.
+fn docker(limit: Duration, arguments: &[&str]) -> Result<String, String> {
+    let output = assert_cmd::Command::new("docker").args(arguments).timeout(limit).output();
+    let output = output.map_err(|error| format!("the command `docker` does not start ({error})"))?;
+    let said = [&output.stdout[..], &output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).trim().to_owned();
+    if output.status.success() { Ok(said) } else { Err(format!("{}: {said}", output.status)) }
+}
+
+/// Returns the host at which the ports of containers are open.
+fn host(container: &str) -> String {
+    let engine = docker(ANSWER, &["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]);
+    // `unix:///var/run/docker.sock` has none.
+    let remote = engine.ok().and_then(|url| Url::parse(&url).ok()?.host_str().map(str::to_owned));
+    let gateway = || {
+        docker(ANSWER, &["inspect", "--format", "{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}", container])
+    };
+    match remote {
+        Some(host) if !host.is_empty() => host,
+        // This test is in a container too.
+        _ if Path::new("/.dockerenv").exists() => gateway().unwrap_or_else(|error| panic!("no gateway: {error}")),
+        // `localhost` may resolve to the IPv6 address, for which Docker may have mapped another port.
+        _ => "127.0.0.1".to_owned(),
     }
 }
 

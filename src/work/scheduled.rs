@@ -40,7 +40,7 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const ALLOWANCE: Duration = Duration::from_mins(1);
 
 /// The state of an event's schedule as this worker has left it, or the decision for an event that does not run.
-pub(super) type Admitted = ControlFlow<Decision, Option<State>>;
+pub(super) type Admitted = ControlFlow<Decision, Option<ScheduleState>>;
 
 impl Lane {
     /// Admits an event of a schedule, and arms the next one where that comes before the run.
@@ -91,7 +91,7 @@ impl Lane {
         &self,
         event: &Event,
         decision: &Decision,
-        mut last: Option<State>,
+        mut last: Option<ScheduleState>,
     ) -> Result<(), Disposition> {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
         let now = self.common.clock.shared();
@@ -118,7 +118,12 @@ impl Lane {
     }
 
     /// Notes that the event waits for its next run.
-    pub(super) async fn note_wait(&self, link: &Link, wait: Duration, last: Option<State>) -> Result<(), Disposition> {
+    pub(super) async fn note_wait(
+        &self,
+        link: &Link,
+        wait: Duration,
+        last: Option<ScheduleState>,
+    ) -> Result<(), Disposition> {
         let until = self.run_ends(self.common.clock.shared(), wait);
         self.change(link, last.as_ref(), |state| Some(state?.goes_on(link, until))).await.map(drop)
     }
@@ -167,10 +172,10 @@ impl Lane {
     async fn arm(
         &self,
         link: &Link,
-        last: Option<&State>,
+        last: Option<&ScheduleState>,
         next: Option<(Arm, Event)>,
-        mut change: impl FnMut(State) -> State + Send,
-    ) -> Result<Option<State>, Disposition> {
+        mut change: impl FnMut(ScheduleState) -> ScheduleState + Send,
+    ) -> Result<Option<ScheduleState>, Disposition> {
         let now = self.common.clock.shared();
         let recorded = async {
             let (Some((_, next)), asked) = (&next, Instant::now()) else { return };

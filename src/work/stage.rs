@@ -11,6 +11,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
 use super::{busy_wait::BusyWait, common::Holding, lane::Lane, late::HeldRun, leases::Lease};
+pub(super) use crate::ports::Disposition;
 use crate::{
     domain::{
         event::Event,
@@ -22,7 +23,6 @@ use crate::{
     },
     ports::{Receipt, RegisterError, TakenBack, Written},
 };
-pub(super) use crate::ports::Disposition;
 
 /// A delivery that holds an event, and what the worker knows of it.
 pub(super) struct Work {

@@ -115,6 +115,8 @@ impl AmqpUrl {
                 let dialling = async {
                     let addresses: Vec<_> = tokio::net::lookup_host((host.as_str(), port)).await?.collect();
                     let plain = tokio::net::TcpStream::connect(&*addresses).await?;
+                    // A small frame must not wait for the acknowledgement of the one before it.
+                    plain.set_nodelay(true)?;
                     let line = dialled.upgrade().ok_or(Io::TimedOut)?;
                     let socket = TcpStream::from(plain.as_fd().try_clone_to_owned()?);
                     *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);

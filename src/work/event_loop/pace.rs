@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How many small calls may follow one another at once.
-const BURST: u32 = 8;
+const BURST: u32 = 4;
 
 /// Paces the small calls. A call costs Redis and the client as much as several events in it. So in the long run they begin this
 /// time apart, and each is about more events. The first few wait for nothing. (Measured: with a pace that follows the time of the

@@ -9,7 +9,7 @@ use hatchery_admin::dead_letters::{
     Bounds, DeadLettersError, Group, Groups, Letter, LetterQueue, Selection, Standing, Sweep, Swept, Tally,
 };
 
-use super::{discard::DISCARD, list, replay::REPLAY, report, show, view::view, which::Filters};
+use super::{discard::DISCARD, filters::Filters, list, replay::REPLAY, report, show, view::view};
 use crate::{
     golden::screens,
     output::{Format, Output},

@@ -16,9 +16,10 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 
-use super::{PREFETCH, TYPE};
 use crate::harness::{Console, Message, PAYLOAD, Plan, Planned, Queues, Run, Runs, declare, publish, watch};
 
+pub(super) const TYPE: &str = "timed";
+const PREFETCH: u16 = 200;
 const SCHEDULER: &str = "bare.scheduler";
 const PROCESSOR: &str = "bare.processor";
 

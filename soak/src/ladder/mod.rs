@@ -4,6 +4,7 @@ mod bare;
 
 use std::time::Duration;
 
+use self::bare::TYPE;
 use crate::harness::{
     Account, Common, Console, Lateness, Plan, Planned, Run, Sides, Table, Wait, grouped, ratio_row, run_plan,
 };
@@ -16,8 +17,6 @@ ladder: { resolution: 250ms, horizon: 365d }
 types:
   timed: { prefetch: 200, concurrency: 16 }
 ";
-const TYPE: &str = "timed";
-const PREFETCH: u16 = 200;
 
 /// The time between two bursts.
 const EVERY: Duration = Duration::from_secs(1);

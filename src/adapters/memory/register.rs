@@ -36,7 +36,7 @@ pub struct MemoryRegister {
 #[derive(Default)]
 struct Held {
     shard: Shard,
-    index: index::Index,
+    index: index::shard::Index,
     /// The states of the schedules.
     schedules: BTreeMap<String, String>,
     /// When the turn to heal is free again, in µs.

@@ -418,7 +418,7 @@ impl Register for RedisRegister {
     }
 
     async fn settle_and_claim(&self, settles: &[Settle], claims: &[Claim]) -> Result<SettledAndClaimed, RegisterError> {
-        settle_and_claim::by_shard(self, settles, claims).await
+        self.settle_and_claim_by_shard(settles, claims).await
     }
 
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {

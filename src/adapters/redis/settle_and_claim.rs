@@ -23,27 +23,29 @@ struct Part<'a> {
 /// Answers, and their places in the batch.
 type Placed<A> = Vec<(usize, Result<A, RegisterError>)>;
 
-/// Makes one call for each shard.
-pub(super) async fn by_shard(
-    register: &RedisRegister,
-    settles: &[Settle],
-    claims: &[Claim],
-) -> Result<SettledAndClaimed, RegisterError> {
-    let mut shards: BTreeMap<u16, Part<'_>> = BTreeMap::new();
-    for (place, settle) in settles.iter().enumerate() {
-        shards.entry(register.keys.shard(&settle.subject)).or_default().settles.push((place, settle));
+impl RedisRegister {
+    /// Makes one call for each shard.
+    pub(super) async fn settle_and_claim_by_shard(
+        &self,
+        settles: &[Settle],
+        claims: &[Claim],
+    ) -> Result<SettledAndClaimed, RegisterError> {
+        let mut shards: BTreeMap<u16, Part<'_>> = BTreeMap::new();
+        for (place, settle) in settles.iter().enumerate() {
+            shards.entry(self.keys.shard(&settle.subject)).or_default().settles.push((place, settle));
+        }
+        for (place, claim) in claims.iter().enumerate() {
+            shards.entry(self.keys.shard(&claim.subject)).or_default().claims.push((place, claim));
+        }
+        let (mut settled, mut claimed) = (Vec::with_capacity(settles.len()), Vec::with_capacity(claims.len()));
+        // Waits for all shards even if one has failed, because the other calls are under way.
+        for answers in join_all(shards.into_iter().map(|(shard, part)| call_shard(self, shard, part))).await {
+            let (settles, claims) = answers?;
+            settled.extend(settles);
+            claimed.extend(claims);
+        }
+        Ok(SettledAndClaimed { settled: in_order(settled), claimed: in_order(claimed) })
     }
-    for (place, claim) in claims.iter().enumerate() {
-        shards.entry(register.keys.shard(&claim.subject)).or_default().claims.push((place, claim));
-    }
-    let (mut settled, mut claimed) = (Vec::with_capacity(settles.len()), Vec::with_capacity(claims.len()));
-    // Waits for all shards even if one has failed, because the other calls are under way.
-    for answers in join_all(shards.into_iter().map(|(shard, part)| call_shard(register, shard, part))).await {
-        let (settles, claims) = answers?;
-        settled.extend(settles);
-        claimed.extend(claims);
-    }
-    Ok(SettledAndClaimed { settled: in_order(settled), claimed: in_order(claimed) })
 }
 
 fn in_order<A>(mut answers: Placed<A>) -> Vec<Result<A, RegisterError>> {

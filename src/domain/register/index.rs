@@ -4,12 +4,10 @@
 //! from it.
 
 #[cfg(any(test, feature = "internals", feature = "testing"))]
-mod shard;
+pub mod shard;
 
 use jiff::Timestamp;
 
-#[cfg(any(test, feature = "internals", feature = "testing"))]
-pub use self::shard::Index;
 use super::{DedupSlot, Note, Subject, state::SlotState};
 use crate::domain::words::{EventType, Reference};
 

@@ -221,6 +221,7 @@ pub trait Receipt: Send + Sync {
     fn answer(self: Box<Self>, disposition: Disposition) -> Written;
 
     /// Acknowledges the delivery, so that the broker removes the message.
+    #[must_use]
     fn acknowledge(self: Box<Self>) -> Written {
         self.answer(Disposition::Acknowledge)
     }

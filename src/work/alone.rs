@@ -76,12 +76,13 @@ impl Lane {
 
     /// Publishes what follows from a decision, and settles the event.
     async fn carry_out(&self, claimed: Claimed, decision: Decision) -> RunEnd {
-        let ended = match self.finish(claimed, decision) {
-            Ok(ended) => ended,
-            Err((claimed, decision)) => match self.follow_up(&claimed, decision).await {
+        let ended = if decision.is_finish() {
+            self.finish(claimed, &decision)
+        } else {
+            match self.follow_up(&claimed, decision).await {
                 Ok(end) => claimed.ended(end, None),
                 Err(disposition) => return Err((self.let_go(claimed).await, NotSettled::Answer(disposition))),
-            },
+            }
         };
         Ok(self.settle_one(ended).await)
     }

@@ -54,14 +54,11 @@ enum To {
 }
 
 impl Lane {
-    /// Ends a run that needs no follow-up. The error is a run that needs one.
-    pub(super) fn finish(&self, claimed: Claimed, decision: Decision) -> Result<Ended, (Claimed, Decision)> {
-        if !decision.is_finish() {
-            return Err((claimed, decision));
-        }
+    /// Ends a run whose decision is a finish, and needs no follow-up.
+    pub(super) fn finish(&self, claimed: Claimed, decision: &Decision) -> Ended {
         fail_point!("work.followed-up");
-        let untold = Transition::of(&decision, claimed.took, self.spec.retry.max_attempts);
-        Ok(claimed.ended(End::Finished, untold))
+        let untold = Transition::of(decision, claimed.took, self.spec.retry.max_attempts);
+        claimed.ended(End::Finished, untold)
     }
 
     /// Publishes what follows from a decision, waits for the broker's confirm, and tells it. Returns the end of the run for the

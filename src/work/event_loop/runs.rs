@@ -60,10 +60,9 @@ impl Loop {
     /// Carries out a decision. An event that needs no follow-up is settled with the next call.
     pub(super) fn carry_out(&mut self, claimed: Claimed, decision: Decision) {
         fail_point!("work.handled");
-        let (claimed, decision) = match self.lane.finish(claimed, decision) {
-            Ok(ended) => return self.finished.push_back(ended),
-            Err(follows) => follows,
-        };
+        if decision.is_finish() {
+            return self.finished.push_back(self.lane.finish(claimed, &decision));
+        }
         let (lane, permit) = (Arc::clone(&self.lane), self.permit.clone());
         self.detours.spawn(async move {
             let (published, _) = for_a_while(permit, lane.follow_up(&claimed, decision)).await;

@@ -31,6 +31,7 @@ impl Diary {
     }
 
     /// Returns the calls.
+    #[cfg(any(test, feature = "internals"))]
     #[must_use]
     pub fn entries(&self) -> Vec<String> {
         lock(&self.0).clone()

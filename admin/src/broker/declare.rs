@@ -7,7 +7,7 @@ use hatchery::{
     BrokerError,
     internals::{
         compile::{Argument, Binding, Target},
-        rabbitmq::{RabbitMq, codec::short, connection::AmqpUrl},
+        rabbitmq::{codec::short, connection::AmqpUrl},
     },
 };
 use lapin::{
@@ -67,8 +67,6 @@ pub enum DeclareCause {
 pub struct Declarer {
     pub(super) url: AmqpUrl,
     pub(super) connection: Connection,
-    /// Publishes what is moved, on a connection of its own.
-    pub(super) publisher: RabbitMq,
     locks: Vec<String>,
 }
 
@@ -85,8 +83,7 @@ impl Declarer {
         patience: Duration,
         waiting: impl Fn(&str),
     ) -> Result<Self, BrokerError> {
-        let (connection, publisher) = (url.connect(name).await?, RabbitMq::new(url.clone(), name));
-        let mut declarer = Self { url, connection, publisher, locks: Vec::new() };
+        let mut declarer = Self { connection: url.connect(name).await?, url, locks: Vec::new() };
         for queue in queues {
             if let Err(error) = declarer.wait_for(queue, patience, &waiting).await {
                 declarer.release().await;
@@ -213,12 +210,11 @@ impl Declarer {
         self.answered("a channel", async { Ok(self.connection.create_channel().await) }).await
     }
 
-    /// Frees the locks, and closes the connections properly so that the broker logs no lost client.
+    /// Frees the locks, and closes the connection properly so that the broker does not log a lost client.
     pub async fn release(self) {
         if let Err(error) = self.try_release().await {
             tracing::debug!(%error, "cannot close the connection that held the lock");
         }
-        self.publisher.close().await;
     }
 
     /// Deletes the locks before it closes the connection. The broker would delete them with the connection anyway, but

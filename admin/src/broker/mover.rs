@@ -6,15 +6,19 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream::FuturesOrdered};
 use hatchery::{
     BrokerError,
-    internals::{
-        ports::Broker as _,
-        rabbitmq::codec::{self, short},
+    internals::rabbitmq::{
+        codec::{self, short},
+        publisher,
     },
 };
 use jiff::Timestamp;
 use lapin::{
+    Channel, Confirmation, PublisherConfirm,
     message::Delivery,
-    options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
+    options::{
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
+        ConfirmSelectOptions,
+    },
     types::{FieldTable, ShortString},
 };
 
@@ -37,17 +41,21 @@ impl Declarer {
     /// meanwhile. Returns the number of messages moved.
     ///
     /// # Errors
-    /// When the broker is unreachable or refuses, the queue does not exist, or no queue takes a message. Every message that was not
-    /// confirmed stays where it was.
+    /// When the broker is unreachable or refuses, or the queue does not exist. Every message that was not confirmed
+    /// stays where it was.
     pub(super) async fn move_all(&self, step: &Move) -> Result<u64, BrokerError> {
         let object = format!("queue {}", step.from);
         let fault = |error: lapin::Error| self.url.error(&error, &object);
-        let from = self.channel().await?;
+        let (from, to) = (self.channel().await?, self.channel().await?);
         if self.look_at(&from, &step.from).await?.message_count() == 0 {
             return Ok(0);
         }
         let consuming = async {
-            if let Err(error) = from.basic_qos(IN_FLIGHT, BasicQosOptions::default()).await {
+            let ready = async {
+                to.confirm_select(ConfirmSelectOptions::default()).await?;
+                from.basic_qos(IN_FLIGHT, BasicQosOptions::default()).await
+            };
+            if let Err(error) = ready.await {
                 return Ok(Err(error));
             }
             let (queue, tag) = (short(&step.from)?, ShortString::from(""));
@@ -59,20 +67,15 @@ impl Declarer {
         loop {
             tokio::select! {
                 biased;
-                Some((Delivery { acker, .. }, confirmed)) = confirms.next(), if !confirms.is_empty() => {
-                    confirmed?;
-                    fail_point!("apply.confirmed");
-                    acker.ack(BasicAckOptions::default()).await.map_err(fault)?;
+                Some(confirmed) = confirms.next(), if !confirms.is_empty() => {
+                    self.acknowledge(confirmed, step).await?;
                     moved += 1;
                 }
                 delivery = deliveries.next() => match delivery {
                     Some(delivery) => {
                         asked = 0;
                         let mut delivery = delivery.map_err(fault)?;
-                        let message = step.forward(codec::incoming(&mut delivery), Timestamp::now());
-                        // In the order of the queue. A blocked broker takes nothing.
-                        let sending = async { Ok(Ok(self.publisher.send(message).await?)) };
-                        let confirm = self.answered(&format!("exchange {}", step.through), sending).await?;
+                        let confirm = self.forward(&to, &mut delivery, step).await?;
                         confirms.push_back(async move { (delivery, confirm.await) });
                     }
                     // The broker has cancelled the consumer: the queue is gone.
@@ -94,9 +97,37 @@ impl Declarer {
         // Messages that were delivered meanwhile return to the queue when the channel is closed.
         let closing = async {
             from.basic_cancel(deliveries.tag(), BasicCancelOptions::default()).await?;
-            from.close(200, ShortString::from("done")).await
+            for channel in [from, to] {
+                channel.close(200, ShortString::from("done")).await?;
+            }
+            Ok(())
         };
         self.answered(&object, async { Ok(closing.await) }).await?;
         Ok(moved)
+    }
+
+    async fn forward(
+        &self,
+        to: &Channel,
+        delivery: &mut Delivery,
+        step: &Move,
+    ) -> Result<PublisherConfirm, BrokerError> {
+        let message = step.forward(codec::incoming(delivery), Timestamp::now());
+        let properties = codec::write(&message.properties)?;
+        let (exchange, key) = (short(&message.exchange)?, short(&message.routing_key)?);
+        let sent = to.basic_publish(exchange, key, BasicPublishOptions::default(), &message.body, properties).await;
+        sent.map_err(|error| self.url.error(&error, &format!("exchange {}", step.through)))
+    }
+
+    async fn acknowledge(
+        &self,
+        (delivery, confirmed): (Delivery, lapin::Result<Confirmation>),
+        step: &Move,
+    ) -> Result<(), BrokerError> {
+        let object = format!("exchange {}", step.through);
+        fail_point!("apply.confirmed");
+        publisher::confirmed(&confirmed.map_err(|error| self.url.error(&error, &object))?, &step.through)?;
+        delivery.ack(BasicAckOptions::default()).await.map_err(|error| self.url.error(&error, &object))?;
+        Ok(())
     }
 }

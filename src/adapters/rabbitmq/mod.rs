@@ -13,7 +13,7 @@ mod greeting;
 mod look;
 mod meters;
 mod objects;
-mod publisher;
+pub mod publisher;
 mod receipts;
 mod returns;
 mod silence;

@@ -282,7 +282,10 @@ impl Drop for Sending {
 }
 
 /// Checks the broker's answer to a publish.
-fn confirmed(confirmation: &Confirmation, exchange: &str) -> Result<(), BrokerError> {
+///
+/// # Errors
+/// When the broker has refused the message.
+pub fn confirmed(confirmation: &Confirmation, exchange: &str) -> Result<(), BrokerError> {
     let reason = match confirmation {
         Confirmation::Ack(None) => return Ok(()),
         // `returns.rs` takes the returned messages out. lapin gives one that passes to any message.

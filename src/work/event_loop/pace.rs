@@ -8,8 +8,7 @@ use tokio::time::Instant;
 const BURST: u32 = 4;
 
 /// Paces the small calls. A call costs Redis and the client as much as several events in it. So in the long run they begin this
-/// time apart, and each is about more events. The first few wait for nothing. (Measured: with a pace that follows the time of the
-/// last call, or a burst of 32, a machine without an idle core works on fewer events and each waits for longer.)
+/// time apart, and each is about more events. The first few wait for nothing. `docs/decisions.md` says what else was measured.
 pub(super) struct Pace {
     /// The time from one call to the next one in the long run.
     each: Duration,

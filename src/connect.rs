@@ -2,8 +2,10 @@
 
 mod builder;
 mod hatchery;
+mod life_cycle;
 
 pub use self::{
     builder::Builder,
     hatchery::{ConnectError, Hatchery},
+    life_cycle::LifeCycleReader,
 };

@@ -3,8 +3,8 @@
 pub use crate::{
     adapters::{bounded_file, memory, rabbitmq, redis, secret_url, tls},
     domain::{
-        clocks, compile, delay, event, names, reason, register, safety, schedule, settlement, source, spec, time,
-        trouble, ttl, versions, whereabouts, wire, words,
+        breaker, clocks, compile, delay, event, life_cycle, names, reason, register, safety, schedule, settlement,
+        source, spec, switches, time, trouble, ttl, versions, whereabouts, wire, words,
     },
 };
 
@@ -16,6 +16,11 @@ pub mod schedules {
 pub mod ports {
     //! The traits through which the event's way reaches RabbitMQ, Redis and the clock.
     pub use crate::ports::*;
+}
+
+pub mod records {
+    //! The stream of the life of events.
+    pub use crate::records::Records;
 }
 
 pub mod file {

@@ -1,42 +1,83 @@
-//! The journal: it is told what has happened to an event, once at each place, and says it in the log and to those who observe.
+//! The journal: it is told what has happened to an event, once at each place, and says it in the log, on the stream of
+//! the life of events, and to those who observe.
 
 use std::{
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
-
-use metrics::counter;
 
 use crate::{
     domain::{
         event::Event,
+        register::ended_runs::{EndedRuns, Unrecorded},
         transition::{Then, Transition},
         ttl::roughly,
-        words::plain,
+        words::{EventType, plain},
     },
-    meter,
+    records::Records,
 };
 
 /// A function that is told what happens to events.
 pub(crate) type Observer = Arc<dyn Fn(&Event, &Transition) + Send + Sync>;
 
+/// The most characters of an error that `topology status` is told.
+const ERROR: usize = 200;
+
 /// Whom a worker tells what happens to its events.
 #[derive(Default)]
 pub(crate) struct Journal {
     observers: Vec<Observer>,
+    records: Arc<Records>,
+    ended: Mutex<BTreeMap<EventType, EndedRuns>>,
 }
 
 impl Journal {
-    pub(crate) fn new(observers: Vec<Observer>) -> Self {
-        Self { observers }
+    pub(crate) fn new(observers: Vec<Observer>, records: Arc<Records>) -> Self {
+        Self { observers, records, ended: Mutex::default() }
+    }
+
+    /// Returns what publishes the records of events.
+    pub(crate) fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// Returns the runs that have ended since the last call, by type.
+    pub(crate) fn take_ended(&self) -> BTreeMap<EventType, EndedRuns> {
+        std::mem::take(&mut self.ended.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the records that the broker has not taken since the last call.
+    pub(crate) fn take_unrecorded(&self) -> Unrecorded {
+        self.records.take_dropped()
+    }
+
+    fn count(&self, event: &Event, transition: &Transition) {
+        let error = match transition {
+            Transition::Done { .. } | Transition::Discarded { .. } | Transition::Requeued { .. } => None,
+            // The attempt ends with its last try.
+            Transition::Failed { then: Then::InPlace { .. }, .. } => return,
+            Transition::Failed { error, .. } => Some(error),
+            Transition::Dropped { reason, .. } | Transition::DeadLettered { reason, took: Some(_) } => Some(reason),
+            _ => return,
+        };
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = match ended.get_mut(&event.event_type) {
+            Some(runs) => runs,
+            None => ended.entry(event.event_type.clone()).or_default(),
+        };
+        runs.ended += 1;
+        if let Some(error) = error {
+            runs.failed += 1;
+            runs.error = Some(error.chars().take(ERROR).collect());
+        }
     }
 
     /// Tells what has happened to an event.
     pub(crate) fn tell(&self, event: &Event, transition: &Transition) {
         log(event, transition);
-        if *transition == Transition::LeaseLost {
-            counter!(meter::LEASES_LOST, "type" => event.event_type.as_str().to_owned()).increment(1);
-        }
+        self.count(event, transition);
+        self.records.tell(event, transition);
         for observer in &self.observers {
             // An observer that panics must not end the event loop.
             if catch_unwind(AssertUnwindSafe(|| observer(event, transition))).is_err() {
@@ -56,6 +97,9 @@ fn log(event: &Event, transition: &Transition) {
         }
         Transition::Discarded { reason, took } => {
             tracing::info!(%event_type, id = %plain(id), "in" = %roughly(*took), "discarded by its handler: {reason}");
+        }
+        Transition::Cancelled { took } => {
+            tracing::info!(%event_type, id = %plain(id), "in" = %roughly(*took), "cancelled while it ran");
         }
         Transition::Failed { attempt, max_attempts, error, took, then } => match then {
             Then::Retry { after } => {
@@ -78,6 +122,12 @@ fn log(event: &Event, transition: &Transition) {
         Transition::DeadLettered { reason, took } => {
             let took = took.map(|took| tracing::field::display(roughly(took)));
             tracing::warn!(%event_type, id = %plain(id), "in" = took, "event dead-lettered: {reason}");
+        }
+        Transition::Expired { at, dead_lettered: true } => {
+            tracing::warn!(%event_type, id = %plain(id), "event dead-lettered: it expired at {at}, before it started");
+        }
+        Transition::Expired { at, dead_lettered: false } => {
+            tracing::info!(%event_type, id = %plain(id), "event discarded: it expired at {at}, before it started");
         }
         Transition::LeaseLost => {
             tracing::warn!(%event_type, id = %plain(id), "the lease is lost; another worker may run an event of its reference by now");

@@ -167,6 +167,7 @@ mod operate;
 mod outage;
 mod ports;
 mod publish;
+mod records;
 mod routes;
 mod schedules;
 mod shutdown;
@@ -175,7 +176,7 @@ pub mod testing;
 mod trace;
 mod work;
 
-pub use connect::{Builder, ConnectError, Hatchery};
+pub use connect::{Builder, ConnectError, Hatchery, LifeCycleReader};
 // The documentation of these items is at the root: users need not know the modules.
 #[doc(inline)]
 pub use {
@@ -186,6 +187,7 @@ pub use {
     domain::{
         event::Event,
         kind::EventKind,
+        life_cycle::{LifeCycleRecord, Told, TransitionName},
         register::{
             Cancelled, CopyVersion, DedupSlot,
             event_info::EventInfo,

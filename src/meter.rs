@@ -26,16 +26,21 @@ pub(crate) const IN_FLIGHT: &str = "hatchery_in_flight";
 pub(crate) const CONSUMING: &str = "hatchery_consuming";
 pub(crate) const HANDLER_DURATION: &str = "hatchery_handler_duration_seconds";
 pub(crate) const LATENESS: &str = "hatchery_lateness_seconds";
+pub(crate) const OLDEST_DUE: &str = "hatchery_oldest_due_seconds";
 pub(crate) const REGISTER_STATE: &str = "hatchery_register_state";
 pub(crate) const REGISTER_ERRORS: &str = "hatchery_register_errors_total";
 pub(crate) const HANDLER_UNAVAILABLE: &str = "hatchery_handler_unavailable";
+pub(crate) const BREAKER_OPEN: &str = "hatchery_breaker_open";
 pub(crate) const REGISTER_EMPTIED: &str = "hatchery_register_emptied_total";
+pub(crate) const PAUSED: &str = "hatchery_paused";
+pub(crate) const SOURCE_PAUSED: &str = "hatchery_source_paused";
 pub(crate) const SOURCE_DELIVERED: &str = "hatchery_source_delivered_total";
 pub(crate) const SOURCE_MESSAGES: &str = "hatchery_source_messages_total";
 pub(crate) const SOURCE_CONSUMING: &str = "hatchery_source_consuming";
 pub(crate) const SCHEDULE_OVERDUE: &str = "hatchery_schedule_overdue_seconds";
 pub(crate) const SCHEDULE_LAST_START: &str = "hatchery_schedule_last_start_timestamp_seconds";
 pub(crate) const SCHEDULE_FAILED: &str = "hatchery_schedule_failed";
+pub(crate) const RECORDS_DROPPED: &str = "hatchery_records_dropped_total";
 pub(crate) const CLOCK_OFFSET: &str = "hatchery_clock_offset_seconds";
 
 /// A metric.
@@ -117,18 +122,30 @@ const STATES: [&str; Trouble::ALL.len()] = {
     states
 };
 const CONFIRM: Label = Label { name: "answer", values: &["ack", "nack", "none"] };
-const CONNECTION: Label = Label { name: "connection", values: &["publishing", "consuming", "aside", "looking"] };
+const CONNECTION: Label =
+    Label { name: "connection", values: &["publishing", "consuming", "aside", "looking", "control", "recording"] };
 const CLAIM: Label =
     Label { name: "answer", values: &["run", "alone", "busy", "later", "stale", "replaced", "unreadable"] };
 const CAUSE: Label = Label { name: "cause", values: &["stale", "replaced"] };
 const OUTCOME: Label = Label {
     name: "outcome",
-    values: &["done", "discarded", "retried", "requeued", "dropped", "dead-lettered", "poison", "rejected"],
+    values: &[
+        "done",
+        "discarded",
+        "cancelled",
+        "retried",
+        "requeued",
+        "dropped",
+        "dead-lettered",
+        "expired",
+        "poison",
+        "rejected",
+    ],
 };
 const MESSAGE: Label = Label { name: "outcome", values: &["mapped", "dead-lettered", "dropped", "returned"] };
 
 /// Every metric, in the order of an event's way.
-pub static METRICS: [Metric; 29] = [
+pub static METRICS: [Metric; 34] = [
     counter(PUBLISHED, &[TYPE, ROUTE], "Events that the broker has confirmed, by the way that they took"),
     counter(PUBLISH_FAILURES, &[TYPE], "Publishes that ended with an error after they were sent").alert("any"),
     counter(
@@ -140,9 +157,13 @@ pub static METRICS: [Metric; 29] = [
     counter(CONFIRMS, &[CONFIRM], "Messages sent, copies included, by the broker's answer: ack, nack, or none if the connection was lost first")
         .alert("`nack`"),
     histogram(CONFIRM_DURATION, &[], "Time from a publish to the broker's confirm").alert("p99 above 1 s"),
+    counter(RECORDS_DROPPED, &[], "Records of what happens to events that the broker did not take in time; the events went on")
+        .alert("any"),
     counter(RECONNECTS, &[CONNECTION], "Connections to the broker opened again after they were lost")
         .alert("several in an hour"),
-    gauge(CONSUMING, &[TYPE], "1 while the worker consumes the queue of the type, else 0").alert("0 for 5 minutes"),
+    gauge(CONSUMING, &[TYPE], "1 while the worker consumes the queue of the type, else 0")
+        .alert("0 for 5 minutes, unless it is paused"),
+    gauge(PAUSED, &[TYPE], "1 while somebody has paused the type, else 0"),
     counter(DELIVERED, &[TYPE], "Deliveries taken from the broker"),
     counter(CLAIMS, &[TYPE, CLAIM], "Answers of Redis to the question whether an event may start")
         .alert("`unreadable`, `alone`"),
@@ -158,12 +179,20 @@ pub static METRICS: [Metric; 29] = [
          re-sent by hand do not",
     )
     .alert("p95 above what the type may wait"),
+    gauge(
+        OLDEST_DUE,
+        &[TYPE],
+        "How long the oldest due event has waited, by Redis, also for types that this worker does not handle; NaN if that is not \
+         known",
+    )
+    .alert("more than the type may wait"),
     counter(DUPLICATES, &[TYPE, CAUSE], "Copies dropped: their event is finished or cancelled, or a newer one waits"),
     counter(BUSY, &[TYPE], "Events that wait because their reference runs, or their key in Redis is damaged"),
     counter(LEASES_LOST, &[TYPE], "Runs whose lease ended before they did; another worker may run their reference")
         .alert("any"),
     gauge(HANDLER_UNAVAILABLE, &[TYPE], "1 while the service or the program of the type is away, else 0")
         .alert("1 for a minute"),
+    gauge(BREAKER_OPEN, &[TYPE], "1 while the circuit breaker of the type is open, else 0; 0 too while it is half-open").alert("1"),
     counter(GIVEN_BACK, &[TYPE], "Deliveries returned to their queue, not started or not finished"),
     counter(PUT_ASIDE, &[TYPE], "Events put into quarantine because they may have killed their worker").alert("any"),
     gauge(
@@ -173,14 +202,15 @@ pub static METRICS: [Metric; 29] = [
     )
     .alert("1 for a minute"),
     counter(REGISTER_ERRORS, &[STATE, SIDE], "Calls to Redis without an answer, for each event"),
-    counter(REGISTER_EMPTIED, &[SIDE], "Times that Redis was found emptied, counted by the first process that asks")
+    counter(REGISTER_EMPTIED, &[SIDE], "Times that Redis was emptied, counted by each process that had used it before")
         .alert("any"),
     gauge(CLOCK_OFFSET, &[], "How far the clock of the worker's machine is ahead of Redis's at least; negative if it is behind")
         .alert("more than 5 either way"),
     counter(SOURCE_DELIVERED, &[SOURCE], "Messages taken from the queue of the source"),
     counter(SOURCE_MESSAGES, &[SOURCE, MESSAGE], "Messages of the source by what became of them").alert("`dead-lettered`"),
     gauge(SOURCE_CONSUMING, &[SOURCE], "1 while the worker consumes the queue of the source, else 0")
-        .alert("0 for a minute"),
+        .alert("0 for a minute, unless it is paused"),
+    gauge(SOURCE_PAUSED, &[SOURCE], "1 while somebody has paused the source, else 0"),
     gauge(
         SCHEDULE_OVERDUE,
         &[SCHEDULE],
@@ -214,7 +244,7 @@ mod tests {
     const FILE: &str = "
 version: 1
 name: t
-types: { mail: { retry: { delays: [1s] } } }
+types: { mail: { retry: { delays: [1s] }, breaker: {} } }
 schedules: { good: { type: mail, every: 1m } }
 sources: { hr: { declare: on, events: [ { type: mail } ] } }
 ";

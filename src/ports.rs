@@ -23,7 +23,8 @@ use crate::domain::{
     clocks,
     register::{
         Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
-        Reserved, Settle, Subject,
+        Reserved, Settle, Subject, Terms,
+        ended_runs::{EndedRuns, Unrecorded},
         index::{Find, Found, Shown, TypeCounts},
         state::SlotState,
     },
@@ -49,6 +50,15 @@ pub trait Broker: Send + Sync + 'static {
         self.send(message).await?.await
     }
 
+    /// Sends a record of what has happened to an event, and returns what waits for the broker's confirm. Uses a connection that no
+    /// event uses, so that nothing waits for it.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached.
+    async fn record(&self, record: Message) -> Result<Confirming, BrokerError> {
+        self.send(record).await
+    }
+
     /// Starts to consume a queue with a limit of `prefetch` unacknowledged deliveries. `unavailable` is why the handler is
     /// unavailable. It becomes an argument of the consumer, which the management UI and `topology status` show. `hold` is the
     /// longest time until a delivery is acknowledged. RabbitMQ 4.3 waits so long; others have a timeout of their own.
@@ -63,6 +73,15 @@ pub trait Broker: Send + Sync + 'static {
         unavailable: Option<&str>,
         hold: Option<Duration>,
     ) -> Result<Box<dyn Deliveries>, BrokerError>;
+
+    /// Consumes a stream: its last message, and each one that follows. A stream without messages delivers the first one once it is
+    /// there. After half a minute without a delivery the last message is delivered again, because a stream whose leader is frozen
+    /// is silent too. Uses a connection that no consumer of a queue uses: RabbitMQ closes it if the stream has no majority.
+    /// Acknowledge each delivery: a stream removes none, and stops at the prefetch.
+    ///
+    /// # Errors
+    /// When the broker is away, has no such stream, or refuses to read it.
+    async fn follow(&self, stream: &str) -> Result<Box<dyn Deliveries>, BrokerError>;
 
     /// Takes the next message of a queue, if one is ready, on a connection that no consumer uses. So a message that
     /// breaks this connection ends no consumer.
@@ -85,11 +104,11 @@ pub trait Broker: Send + Sync + 'static {
     #[cfg(feature = "internals")]
     async fn look(&self, queue: &str) -> Result<Box<dyn Look>, BrokerError>;
 
-    /// Returns the number of messages in a queue that are ready for delivery.
+    /// Returns how many messages of a queue are ready for delivery, and its consumers.
     ///
     /// # Errors
     /// When the broker is away, or has no such queue.
-    async fn ready(&self, queue: &str) -> Result<u64, BrokerError>;
+    async fn ready(&self, queue: &str) -> Result<Ready, BrokerError>;
 
     /// Fails if any of these objects is missing. Objects hidden by permissions, or on a node that is down, count as
     /// present.
@@ -103,6 +122,16 @@ pub trait Broker: Send + Sync + 'static {
     /// # Errors
     /// When the broker is away, or refuses the connection.
     async fn identity(&self) -> Result<BrokerIdentity, BrokerError>;
+}
+
+/// What a passive declaration tells of a queue. RabbitMQ answers 0 and 0 for a quorum queue without a leader (measured): 0 messages
+/// count only if a consumer that is there is counted too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The messages that are ready for delivery.
+    pub messages: u64,
+    /// The consumers.
+    pub consumers: u64,
 }
 
 /// Waits for the broker's confirm of a message. The error is that of [`Broker::publish`].
@@ -242,41 +271,95 @@ pub enum TakenBack {
     Lost,
 }
 
-/// The states of the schedules, each a text that [`ScheduleState`](crate::domain::schedule::state::ScheduleState) reads and writes.
+/// A kind of named states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StateKind {
+    /// By the name of a schedule: the text of a [`ScheduleState`](crate::domain::schedule::state::ScheduleState).
+    Schedule,
+    /// By the oldest name of a type: the text of a [`BreakerState`](crate::domain::breaker::BreakerState).
+    Breaker,
+}
+
+/// A compare-and-set of a state.
+#[derive(Clone, Copy, Debug)]
+pub struct StateChange<'a> {
+    /// The name of the state.
+    pub name: &'a str,
+    /// The state that is replaced. `None` if there is none.
+    pub before: Option<&'a str>,
+    /// The new state. `None` removes it.
+    pub after: Option<&'a str>,
+}
+
+/// Whether a state was replaced. If not, nothing was changed, and the error is the state that is there.
+pub type Replaced = Result<(), Option<String>>;
+
+/// Texts by kind and name, which all workers share.
 #[async_trait]
-pub trait ScheduleStates: Send + Sync + 'static {
-    /// Returns the state of each schedule by its name.
-    async fn schedules(&self) -> Result<BTreeMap<String, String>, RegisterError>;
-    /// Returns the state of a schedule.
-    async fn schedule(&self, name: &str) -> Result<Option<String>, RegisterError>;
-    /// Replaces the state of a schedule, and removes it if there is no new one. Returns `false`, and changes nothing, if the state is
-    /// not `before`.
-    async fn replace_schedule(
+pub trait NamedStates: Send + Sync + 'static {
+    /// Returns each state of a kind by its name.
+    async fn states(&self, kind: StateKind) -> Result<BTreeMap<String, String>, RegisterError>;
+    /// Returns a state.
+    async fn state(&self, kind: StateKind, name: &str) -> Result<Option<String>, RegisterError>;
+    /// Replaces states in one call, each by itself.
+    async fn replace_states(
         &self,
+        kind: StateKind,
+        changes: &[StateChange<'_>],
+    ) -> Result<Vec<Replaced>, RegisterError>;
+    /// Takes the turn to heal the schedules, which others then do not get for this long. Returns whether it was free.
+    async fn take_turn(&self, length: Duration) -> Result<bool, RegisterError>;
+
+    /// Replaces one state. Returns `false`, and changes nothing, if the state is not `before`.
+    async fn replace_state(
+        &self,
+        kind: StateKind,
         name: &str,
         before: Option<&str>,
         after: Option<&str>,
-    ) -> Result<bool, RegisterError>;
-    /// Takes the turn to heal the schedules, which others then do not get for this long. Returns whether it was free.
-    async fn take_turn(&self, length: Duration) -> Result<bool, RegisterError>;
+    ) -> Result<bool, RegisterError> {
+        let replaced = self.replace_states(kind, &[StateChange { name, before, after }]).await?;
+        Ok(replaced.first().is_some_and(Result::is_ok))
+    }
+}
+
+/// What workers and publishers tell `topology status` and the metrics beside the protocol. Nothing is decided from it, so a call that
+/// fails is only logged.
+#[async_trait]
+pub trait Reports: Send + Sync + 'static {
+    /// Adds to the counts of the runs that have ended, by type, and of the records that the broker has not taken.
+    async fn report_runs(
+        &self,
+        _runs: &BTreeMap<EventType, EndedRuns>,
+        _unrecorded: &Unrecorded,
+    ) -> Result<(), RegisterError> {
+        Ok(())
+    }
     /// Tells `topology status` for this long that this machine's clock is so far ahead of Redis's.
     async fn report_clock(&self, _ahead: SignedDuration, _length: Duration) -> Result<(), RegisterError> {
         Ok(())
+    }
+    /// Begins to look whether the register was emptied since the last look, if that was a while ago, and tells the others if nobody
+    /// has yet. [`times_emptied`](Register::times_emptied) counts it. Nobody waits for the look.
+    fn look_for_loss(&self) {}
+    /// Returns for each of these types when its oldest due event was due: now if none waits, `None` if that is not known.
+    async fn oldest_due(&self, types: &[EventType], _now: Timestamp) -> Result<Vec<Option<Timestamp>>, RegisterError> {
+        Ok(vec![None; types.len()])
     }
 }
 
 /// The register, which tells which copies are stale. A call takes a batch and answers in the order of the batch. Each
 /// call may be lost, repeated or late without harm.
 #[async_trait]
-pub trait Register: ScheduleStates {
+pub trait Register: NamedStates + Reports {
     /// Fails if the register does not answer.
     async fn ping(&self) -> Result<(), RegisterError>;
     /// Returns the register's URL without the password, for messages.
     fn url(&self) -> String {
         "-".to_owned()
     }
-    /// Returns how often a call found that keys which this program had seen were gone, since this function was last
-    /// called.
+    /// Returns how often a call or [`look_for_loss`](Reports::look_for_loss) found that keys which this program had seen were gone,
+    /// since this function was last called.
     fn times_emptied(&self) -> u64 {
         0
     }
@@ -329,6 +412,8 @@ pub trait Index: Send + Sync + 'static {
     async fn look(&self, batch: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError>;
     /// Returns each of these slots, if it is known. The cost does not grow with the number of slots of a reference.
     async fn look_at(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError>;
+    /// Tells of each slot whether a run that a cancel has reached still holds its lease.
+    async fn cancelled_runs(&self, batch: &[(Subject, DedupSlot, Terms)]) -> Result<Vec<bool>, RegisterError>;
     /// Returns the message of the newest event of each slot, if the register kept it.
     async fn kept(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError>;
 }
@@ -353,6 +438,11 @@ pub trait Clock: Send + Sync + 'static {
     /// Returns the present time by the clock that all machines share: this machine's, or Redis's if this machine's is wrong.
     fn shared(&self) -> Timestamp {
         clocks::shared(self.now(), self.ahead())
+    }
+
+    /// Returns the present time by Redis's clock, or by this machine's if Redis has not answered.
+    fn of_redis(&self) -> Timestamp {
+        clocks::of_redis(self.now(), self.ahead())
     }
 
     /// Returns the later one of both times. An event is early if it is early by both clocks: otherwise one wrong clock would put events off

@@ -80,11 +80,15 @@ pub(crate) fn run(traces: &Traces, event: &Event, tries: u32) -> Span {
     span
 }
 
-/// Notes the outcome in the span of its run.
-pub(crate) fn ended(span: &Span, outcome: &Outcome) {
+/// Notes the outcome in the span of its run. `None` if the event was cancelled.
+pub(crate) fn ended(span: &Span, outcome: Option<&Outcome>) {
     if span.is_disabled() {
         return;
     }
+    let Some(outcome) = outcome else {
+        span.record("outcome", "cancelled");
+        return;
+    };
     let (name, reason) = match outcome {
         Outcome::Done => ("done", None),
         Outcome::Requeue { reason, .. } => ("requeue", Some(reason)),

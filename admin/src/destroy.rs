@@ -6,14 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hatchery::BrokerError;
+use jiff::Timestamp;
+
 use crate::{
     admin::Admin,
     broker::{
         declare::{DeclareCause, Declarer},
         destroy::first_in_use,
+        look::look,
     },
     error::AdminError,
-    management::{Management as _, ManagementError},
+    live::{Counts, LiveQueue, Observed},
+    management::Management as _,
+    names,
     plan::{Address, Destruction, Step, destruction},
     register::Looked,
     results::Doomed,
@@ -25,6 +31,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// How long to wait for missing counts: a few intervals of the broker's statistics.
 const PATIENCE: Duration = Duration::from_secs(21);
+
+/// How long to wait for statistics that lag behind what AMQP tells: two of their intervals.
+const LAG: Duration = Duration::from_secs(12);
 
 /// After this time a note explains the wait.
 const TELL: Duration = Duration::from_secs(2);
@@ -38,7 +47,15 @@ impl Admin {
     pub async fn plan_destroy(&self, force: bool, watch: &dyn Watch) -> Result<Doomed, AdminError> {
         let doomed = self.owned(force, watch).await?;
         self.one_broker(&doomed.observed).await?;
-        Ok(doomed)
+        let stream = names::control(&self.desired.owner);
+        if doomed.found.queues().all(|queue| queue != stream) {
+            return Ok(doomed);
+        }
+        // A destroy does not fail because of what it forgets.
+        let switches = self.switches().await.ok().flatten().unwrap_or_default();
+        let now = Timestamp::now();
+        let pauses = switches.pauses.into_iter().filter(|pause| pause.lasts(now)).collect();
+        Ok(Doomed { pauses, ..doomed })
     }
 
     /// Removes all objects that the topology owns, and what Redis knows of its schedules. Returns what was found under the lock,
@@ -88,9 +105,9 @@ impl Admin {
         self.remove_schedules(watch).await
     }
 
-    /// Returns the objects to remove. The broker reports no counts of a new queue at first, so they are read again for
-    /// a while.
-    async fn owned(&self, force: bool, watch: &dyn Watch) -> Result<Doomed, ManagementError> {
+    /// Returns the objects to remove. The broker reports no counts of a new queue at first, and those of a worker that has ended for
+    /// some seconds more, so they are read again for a while.
+    async fn owned(&self, force: bool, watch: &dyn Watch) -> Result<Doomed, AdminError> {
         let began = Instant::now();
         let mut is_told = false;
         loop {
@@ -98,17 +115,32 @@ impl Admin {
             let observed = self.management.observe().await?.with_counts(&counts);
             let found = destruction(&self.desired, &observed, force);
             let owned: BTreeSet<&str> = found.queues().collect();
-            let mut live = observed.queues.iter().filter(|live| owned.contains(live.name.as_str()));
-            let is_known = live.all(|live| live.messages.is_some() && live.consumers.is_some());
-            if is_known || force || began.elapsed() >= PATIENCE {
-                return Ok(Doomed { found, observed, force });
+            let is_known = held(&observed, &owned).all(|live| live.messages.is_some() && live.consumers.is_some());
+            let waited = began.elapsed();
+            let is_over = force || waited >= if is_known { LAG } else { PATIENCE };
+            if is_over || is_known && !self.lag(&observed, &owned).await? {
+                return Ok(Doomed { found, observed, force, pauses: Vec::new() });
             }
             if !is_told && began.elapsed() >= TELL {
-                watch.note("Waiting for the broker to report the counts of its queues …");
+                watch.note("Waiting for the broker to report the present counts of its queues …");
                 is_told = true;
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// Returns whether the statistics show messages or consumers where AMQP shows none. AMQP alone is not enough for deleting
+    /// anything: it shows zeros for a queue whose leader is away.
+    async fn lag(&self, observed: &Observed, owned: &BTreeSet<&str>) -> Result<bool, BrokerError> {
+        let is_used = |live: &&LiveQueue| live.messages != Some(0) || live.consumers != Some(0);
+        let used = held(observed, owned).filter(is_used);
+        let used: Vec<String> = used.map(|live| live.name.clone()).collect();
+        if used.is_empty() {
+            return Ok(false);
+        }
+        let looked = look(&self.broker, self.builder.connection_name(), &[], &used).await?;
+        let is_free = |counts: &Counts| counts.messages_ready == Some(0) && counts.consumers == Some(0);
+        Ok(!looked.queues.is_empty() && looked.queues.values().all(is_free))
     }
 
     /// Reads the objects again under the lock, when no apply runs, and removes them.
@@ -129,7 +161,8 @@ impl Admin {
         if !shown.force {
             // The topology's own exchanges and bindings bring in nothing any more, so the queues can be checked for
             // good.
-            let queues: BTreeSet<String> = doomed.found.queues().map(str::to_owned).collect();
+            let owned: BTreeSet<&str> = doomed.found.queues().collect();
+            let queues = held(&doomed.observed, &owned).map(|live| live.name.clone()).collect();
             let used = first_in_use(&queues, &self.management).await.map_err(|error| halfway(error, removed))?;
             if let Some(queue) = used {
                 return Err(came(&format!("queue {queue}"), removed));
@@ -161,6 +194,11 @@ impl Admin {
             Err(cause) => Err(halfway(cause, *removed)),
         }
     }
+}
+
+/// Returns the owned queues that may hold events. A stream holds none, and who reads it takes nothing.
+fn held<'a>(observed: &'a Observed, owned: &'a BTreeSet<&str>) -> impl Iterator<Item = &'a LiveQueue> {
+    observed.queues.iter().filter(|live| owned.contains(live.name.as_str()) && !live.is_stream())
 }
 
 /// Returns the error for an object that came into use during the removal, because events were still on their way.

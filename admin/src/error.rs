@@ -1,6 +1,10 @@
 //! Why a topology was not planned, applied or destroyed.
 
-use hatchery::{BrokerError, ConnectError, internals::safety::Unsafe};
+use hatchery::{
+    BrokerError, ConnectError,
+    internals::{safety::Unsafe, switches::NotSwitches},
+};
+use jiff::Timestamp;
 
 use crate::{
     broker::declare::DeclareError,
@@ -80,4 +84,41 @@ pub enum AdminError {
     /// The broker is as the file says, and not all schedules are armed.
     #[error("the broker is as the file says, but not all schedules are armed: {0}. Run `topology apply` again")]
     NotArmed(String),
+    /// The broker is as the file says, and the pauses of the file are not written.
+    #[error(
+        "the broker is as the file says, but the pauses of the file are not written: {0}. Run `topology apply` again"
+    )]
+    NotSwitched(String),
+    /// The last message of the stream with the switches cannot be read.
+    #[error(
+        "{source}. If a newer version has written it, use that one; if nobody has, delete the stream {stream} and run `topology apply`, \
+         which forgets the pauses"
+    )]
+    Switches {
+        /// The stream.
+        stream: String,
+        /// The cause.
+        source: NotSwitches,
+    },
+    /// The stream with the switches sends no message.
+    #[error(
+        "the stream with the switches is empty, or has lost the majority of its nodes: run `topology apply` if all nodes are up"
+    )]
+    NoSwitches,
+    /// Somebody else changed the switches for all of the `patience`, and holds this lock. Nothing was written.
+    #[error("another pause or apply holds {0}; nothing was written")]
+    SwitchesHeld(String),
+    /// The file has no type, source or schedule of this name.
+    #[error("the file has no {kind} `{name}`{}", nearest.as_ref().map(|name| format!("; is it `{name}`?")).unwrap_or_default())]
+    UnknownName {
+        /// `type`, `source` or `schedule`.
+        kind: &'static str,
+        /// The name.
+        name: String,
+        /// The name of the file that is most like it.
+        nearest: Option<String>,
+    },
+    /// The end of a pause has passed.
+    #[error("the pause would have ended at {0}, which has passed; nothing was written")]
+    Past(Timestamp),
 }

@@ -61,6 +61,8 @@ pub struct Channel {
     pub connection: String,
     /// The name that the program gave its connection.
     pub program: Option<String>,
+    /// Whether the program is a worker or a publisher of hatchery.
+    pub is_worker: bool,
     /// The deliveries that wait for their acknowledgement.
     pub held: u64,
     /// The queues that the channel consumes.
@@ -72,16 +74,31 @@ pub struct Channel {
 }
 
 /// A consumer of a queue.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Consumer {
     /// The queue.
     pub queue: String,
     /// The name of its channel.
     pub channel: Option<String>,
+    /// The name of its connection: the addresses of both ends.
+    pub connection: Option<String>,
+    /// The program at the other end. `None` if it is not known.
+    pub client: Option<Client>,
+    /// The topology whose worker it says it is.
+    pub owner: Option<String>,
     /// Why its handler is unavailable, if it is.
     pub unavailable: Option<String>,
     /// Whether it waits behind the single active consumer of its queue.
     pub waits: bool,
+}
+
+/// The properties that a program gives its connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Client {
+    /// The property `product`: that of this library, or a client library.
+    pub product: Option<String>,
+    /// The name that the program gave its connection.
+    pub program: Option<String>,
 }
 
 /// A total at a time.

@@ -134,7 +134,10 @@ mod tests {
         internals::{
             memory::MemoryRegister,
             ports::Index,
-            register::index::{Cursor, Shown, TypeCounts},
+            register::{
+                Terms,
+                index::{Cursor, Shown, TypeCounts},
+            },
         },
     };
 
@@ -167,6 +170,10 @@ mod tests {
 
         async fn look_at(&self, _: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
             unreachable!("nobody looks")
+        }
+
+        async fn cancelled_runs(&self, _: &[(Subject, DedupSlot, Terms)]) -> Result<Vec<bool>, RegisterError> {
+            unreachable!("nobody waits")
         }
 
         async fn kept(&self, _: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {

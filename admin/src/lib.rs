@@ -25,6 +25,8 @@ macro_rules! fail_point {
 mod admin;
 mod apply;
 #[doc(hidden)]
+pub mod breakers;
+#[doc(hidden)]
 pub mod broker;
 #[doc(hidden)]
 pub mod dead_letters;
@@ -50,17 +52,23 @@ mod results;
 pub mod schedules;
 #[doc(hidden)]
 pub mod status;
+mod switches;
 #[doc(hidden)]
 pub mod text;
 mod watch;
 
 #[doc(hidden)]
 pub use admin::one_broker;
+pub use hatchery::internals::switches::{Name, Pause, Paused, PausedBy, Switches};
 pub use {
     admin::Admin,
     error::AdminError,
     register::Looked,
-    results::{Applied, Asked, Doomed, LeftoverType, LeftoverTypes, Options, Planned, ScheduleChange, ScheduleChanges},
+    results::{
+        Applied, Asked, Doomed, LeftoverType, LeftoverTypes, Options, PauseChange, Planned, ScheduleChange,
+        ScheduleChanges,
+    },
     status::{Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict},
+    switches::{NotFollowing, PauseLine, Switched, Until},
     watch::Watch,
 };

@@ -4,13 +4,23 @@
 
 use std::collections::BTreeMap;
 
-use hatchery::internals::compile::{Argument, Desired, Exchange, Policy, Queue, Target};
+use hatchery::internals::compile::{Argument, Desired, Exchange, OWNER, Policy, Queue, STREAM, Target};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Arguments and definitions as the broker shows them.
 pub type Arguments = BTreeMap<String, Value>;
+
+/// Returns the name of the topology that owns an object, by the object's label.
+pub(crate) fn label(arguments: &Arguments) -> Option<&str> {
+    arguments.get(OWNER).and_then(Value::as_str)
+}
+
+/// Whether an object has the label of this topology, under any of its names.
+pub(crate) fn is_labelled(desired: &Desired, arguments: &Arguments) -> bool {
+    label(arguments).is_some_and(|label| desired.owners().any(|owner| owner == label))
+}
 
 /// One virtual host.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -156,6 +166,18 @@ impl LiveQueue {
         self.state.as_deref() == Some("down")
     }
 
+    /// Tells whether the queue is a stream. No event passes it, and what it holds is never taken away.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        self.kind.as_deref().or_else(|| self.text("x-queue-type")) == Some(STREAM)
+    }
+
+    /// Returns the number of messages that are lost with the queue. What a stream holds is no event.
+    #[must_use]
+    pub fn events(&self) -> Option<u64> {
+        if self.is_stream() { Some(0) } else { self.messages }
+    }
+
     /// Returns the queue's message TTL in milliseconds; a queue that has one is a timer.
     #[must_use]
     pub fn ttl_millis(&self) -> Option<u64> {
@@ -203,7 +225,7 @@ impl Counts {
 }
 
 /// A binding.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct LiveBinding {
     /// The exchange that messages come from.
     pub source: String,

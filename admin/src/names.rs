@@ -44,6 +44,12 @@ pub fn source_of_dead_letters(queue: &str) -> Option<&str> {
     rest.strip_prefix("dead-letter.")?.strip_prefix(SOURCE)
 }
 
+/// Tells whether a queue is a dead-letter queue of one of these owners. The lock of a look is none: its name has another word.
+pub fn holds_letters<'o>(mut owners: impl Iterator<Item = &'o str>, queue: &str) -> bool {
+    let parts = queue.split_once(".dead-letter.");
+    parts.is_some_and(|(owner, of)| !of.contains('.') && owners.any(|known| known == owner))
+}
+
 /// Returns the type of a queue that workers consume, of any owner.
 #[must_use]
 pub fn consumed_type(queue: &str) -> Option<&str> {

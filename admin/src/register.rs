@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use hatchery::{
-    ConnectError,
+    ConnectError, EventType,
     internals::{
         names::{is_of_a_node, scheduler},
         redis::RedisRegister,
@@ -29,6 +29,7 @@ pub struct Looked {
 pub(crate) struct Free {
     register: RedisRegister,
     owner: Owner,
+    types: Vec<EventType>,
 }
 
 impl Admin {
@@ -76,7 +77,8 @@ impl Admin {
         if let Some(doubt) = doubtful.find_map(|before| before.doubt(owner.cluster_name.as_deref())) {
             watch.warn(&doubt);
         }
-        Ok(Some(Looked { free: Free { register, owner }, refusal }))
+        let types = topology.types.keys().cloned().collect();
+        Ok(Some(Looked { free: Free { register, owner, types }, refusal }))
     }
 }
 
@@ -99,9 +101,9 @@ impl Free {
         }
     }
 
-    /// Removes the record of who uses the register, so that any topology may take it next.
+    /// Removes the record of who uses the register, so that any topology may take it next, and what would not expire by itself.
     pub(crate) async fn leave(&self, watch: &dyn Watch) {
-        if let Err(error) = self.register.clear_owner().await {
+        if let Err(error) = self.register.leave(&self.types).await {
             watch.warn(&format!("the register still records who used it: {error}. Run it again"));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hatchery::EventType;
+use hatchery::{EventType, internals::switches::Pause};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,15 @@ pub enum ScheduleChange {
     ArmedAgain(Timestamp),
     /// The schedule has left the file: its next event does not run.
     Removed,
+}
+
+/// A pause that an apply begins or ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PauseChange {
+    /// The pause.
+    pub pause: Pause,
+    /// Whether it begins. Otherwise it ends.
+    pub begins: bool,
 }
 
 /// Each schedule, with the change that an apply makes to it.
@@ -114,6 +123,8 @@ pub struct Planned {
     pub left_types: LeftoverTypes,
     /// The changes to schedules. `Err` says why Redis does not tell.
     pub schedules: Result<ScheduleChanges, String>,
+    /// The pauses of the file that begin and end. `Err` says why the broker does not tell.
+    pub pauses: Result<Vec<PauseChange>, String>,
 }
 
 impl Planned {
@@ -141,11 +152,13 @@ pub struct Applied {
     pub left: Option<Vec<(Address, String)>>,
     /// The changes to schedules.
     pub schedules: ScheduleChanges,
+    /// The pauses of the file that have begun and ended.
+    pub pauses: Vec<PauseChange>,
 }
 
 impl From<Planned> for Applied {
     fn from(Planned { plan, observed, left_types, .. }: Planned) -> Self {
-        Self { plan, observed, left_types, moved: 0, removed: 0, left: None, schedules: Vec::new() }
+        Self { plan, observed, left_types, moved: 0, removed: 0, left: None, schedules: Vec::new(), pauses: Vec::new() }
     }
 }
 
@@ -158,4 +171,6 @@ pub struct Doomed {
     pub observed: Observed,
     /// Whether objects in use are removed too, and their messages lost.
     pub force: bool,
+    /// The pauses that are forgotten with the stream. Empty in the result of a destroy.
+    pub pauses: Vec<Pause>,
 }

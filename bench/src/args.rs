@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Handlers that run at a time
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = value_parser!(u16).range(1..))]
     pub(crate) concurrency: u16,
+    /// The records on the stream of the life of events: off, failures, all
+    #[arg(long, value_name = "EVENTS", default_value = "failures")]
+    pub(crate) life_cycle: String,
     /// RabbitMQ version of scripts/brokers: 3.10, 4.0, 4.3 [default: the installed one]
     #[arg(long, value_name = "V")]
     pub(crate) version: Option<String>,

@@ -36,7 +36,9 @@ impl Surroundings {
         let hatchery_ttl = args.load(INSTANT).wait();
         let stage = Stage::set(console, args.version.as_deref(), &topology::text(args, hatchery_ttl)).await?;
         let meter = Meter::of(&stage.servers.amqp, &stage.servers.redis).await?;
-        let queues = compile::compile(&stage.topology)?.queues.into_iter().map(|queue| queue.name).collect();
+        // A stream cannot be purged, and holds no events.
+        let queues = compile::compile(&stage.topology)?.queues.into_iter().filter(|queue| !queue.is_stream());
+        let queues = queues.map(|queue| queue.name).collect();
         let about = About {
             rabbitmq: stage.version.clone(),
             redis: redis_version(&stage.servers.redis).await?,

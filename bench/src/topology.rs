@@ -37,12 +37,13 @@ impl Type {
 
 /// Returns the file. It has a named hatchery of this delay.
 pub(crate) fn text(args: &Args, hatchery: Duration) -> String {
-    let Args { prefetch, concurrency, .. } = args;
+    let Args { prefetch, concurrency, life_cycle, .. } = args;
     let [each, latest, windowed, unregistered] =
         [Type::Each, Type::Latest, Type::Windowed, Type::Unregistered].map(Type::name);
     format!(
         "version: 1\n\
          name: bench\n\
+         life-cycle: {life_cycle}\n\
          hatcheries: [{}s]\n\
          ladder: {{ resolution: 250ms, horizon: 365d }}\n\
          defaults:\n  prefetch: {prefetch}\n  concurrency: {concurrency}\n  handler-timeout: 10s\n  retry: {{ delays: [1m] }}\n\

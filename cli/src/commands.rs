@@ -13,8 +13,8 @@ use crate::{
     log,
     output::Output,
     verbs::{
-        apply, completions, dead_letter, destroy, events, export, graph, init, man, plan, publish, schedule, schema,
-        source, status, validate, work,
+        apply, breaker, completions, dead_letter, destroy, events, export, graph, init, man, pause, plan, publish,
+        schedule, schema, source, status, trace, validate, work,
     },
 };
 
@@ -35,9 +35,12 @@ Examples:
   topology work --type mail --exec ./send-mail
   topology source test hr @message.json    the events that a message becomes
   topology events list                     list waiting and failed events
+  topology trace ID                        what has happened to an event
   topology status                          show what is wrong
   topology dead-letter list                why events were given up
   topology schedule list                   when periodic events run next
+  topology pause mail --reason migration   start no event of a type
+  topology breaker list                    which types have too many errors
 
 Exit codes:
   0  done or in sync
@@ -67,9 +70,13 @@ enum Verb {
     Work(work::Args),
     Source(source::Args),
     Events(events::Args),
+    Trace(trace::Args),
     Status(status::Args),
     DeadLetter(dead_letter::Args),
     Schedule(schedule::Args),
+    Pause(pause::Args),
+    Resume(pause::ResumeArgs),
+    Breaker(breaker::Args),
     Export(export::Args),
     Schema(schema::Args),
     Completions(completions::Args),
@@ -139,9 +146,13 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Work(args) => work::run(&common, args, output).await,
             Verb::Source(args) => source::run(&common, &args, output),
             Verb::Events(args) => events::run(&common, args, output).await,
+            Verb::Trace(args) => Box::pin(trace::run(&common, &args, output)).await,
             Verb::Status(args) => status::run(&common, &args, output).await,
             Verb::DeadLetter(args) => dead_letter::run(&common, args, output).await,
             Verb::Schedule(args) => schedule::run(&common, args, output).await,
+            Verb::Pause(args) => pause::run(&common, &args, output).await,
+            Verb::Resume(args) => pause::resume(&common, &args, output).await,
+            Verb::Breaker(args) => breaker::run(&common, args, output).await,
             Verb::Export(args) => export::run(&common, &args, output),
             Verb::Schema(args) => schema::run(&args, output),
             Verb::Completions(args) => completions::run(&args, fitted(Cli::command())),

@@ -64,12 +64,17 @@ pub(crate) fn told(error: AdminError) -> anyhow::Error {
         AdminError::InUse(_) | AdminError::Blocked(_) | AdminError::ObjectsInUse(_) => {
             (Exit::Blocked, error.to_string())
         }
+        AdminError::SwitchesHeld(_) => {
+            (Exit::Locked, format!("{error}. Run it again, or wait longer with --lock-timeout"))
+        }
+        AdminError::UnknownName { .. } | AdminError::Past(_) => (Exit::Usage, error.to_string()),
         AdminError::Stale => (Exit::Locked, error.to_string()),
         AdminError::Partly { .. }
         | AdminError::PartlyRemoved { .. }
         | AdminError::Differs(_)
         | AdminError::Interrupted
-        | AdminError::NotArmed(_) => (Exit::Partly, error.to_string()),
+        | AdminError::NotArmed(_)
+        | AdminError::NotSwitched(_) => (Exit::Partly, error.to_string()),
         error => return error.into(),
     };
     Ended::new(exit, message).into()

@@ -4,6 +4,7 @@
 mod command_line;
 mod followed;
 mod headers;
+mod life_cycle;
 mod log;
 mod markdown;
 mod metrics;
@@ -218,6 +219,17 @@ fn every_command_of_a_page_is_one_that_topology_accepts() {
     }
     assert!(commands > 80, "only {commands} commands were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Without an id the copies of a message are two events, and both run.
+#[test]
+fn every_message_that_python_publishes_in_a_page_has_an_id() {
+    let pages = pages();
+    let blocks = pages.iter().flat_map(|(path, page)| page.blocks.iter().map(move |block| (path, block)));
+    let sent: Vec<_> = blocks.filter(|(_, block)| block.text.contains("BasicProperties(")).collect();
+    let without: Vec<_> =
+        sent.iter().filter(|(_, block)| !block.text.contains("message_id=")).map(|(path, _)| path).collect();
+    assert!(sent.len() >= 2 && without.is_empty(), "{without:?} of {}", sent.len());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use hatchery::{
     internals::schedules::RepairError,
 };
 use hatchery_admin::{
+    breakers::BreakersError,
     broker::declare::{DeclareCause, DeclareError},
     dead_letters::DeadLettersError,
     management::ManagementError,
@@ -137,6 +138,13 @@ impl Exit {
             Some(DeadLettersError::Broker(cause)) => return Self::of_layer(cause),
             Some(DeadLettersError::Register(cause)) => return Self::of_layer(cause),
             Some(DeadLettersError::Publish(cause)) => return Self::of_layer(cause),
+            Some(_) | None => {}
+        }
+        match error.downcast_ref::<BreakersError>() {
+            Some(BreakersError::Register(cause)) => return Self::of_layer(cause),
+            Some(BreakersError::UnknownType(_) | BreakersError::NoBreaker(_) | BreakersError::NotShared(_)) => {
+                return Some((Self::Usage, None));
+            }
             Some(_) | None => {}
         }
         match error.downcast_ref::<SchedulesError>() {

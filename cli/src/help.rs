@@ -28,7 +28,7 @@ fn unused(verb: &str) -> Vec<&'static str> {
         "schema" | "completions" | "man" => [&servers[..], &[FILE]].concat(),
         // The broker's URL names the virtual host; nothing connects to it.
         "export" => servers.into_iter().filter(|option| *option != AMQP).collect(),
-        "publish" | "work" | "dead-letter" => vec![MANAGEMENT],
+        "publish" | "work" | "dead-letter" | "breaker" => vec![MANAGEMENT],
         _ => Vec::new(),
     }
 }

@@ -7,10 +7,10 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Signal, getpid, kill_process};
 
 /// All points: first those of an event, in the order in which it passes them, then those of an event of a schedule, then those of a
-/// message of a source, then those of `dead-letter`, then those of a migration. A follow-up
-/// passes `broker.sent` too. Only an event that a worker republishes after its redelivery passes
+/// message of a source, then those of `dead-letter`, then those of a migration, then those of a pause, then those of a circuit breaker.
+/// A follow-up passes `broker.sent` too. Only an event that a worker republishes after its redelivery passes
 /// `work.put-aside`. Only an event whose run is given up after its claim passes `work.released`.
-const POINTS: [&str; 27] = [
+const POINTS: [&str; 35] = [
     "publish.reserved",
     "broker.sent",
     "publish.confirmed",
@@ -38,6 +38,14 @@ const POINTS: [&str; 27] = [
     "apply.confirmed",
     "apply.moved",
     "apply.deleted",
+    "switches.locked",
+    "switches.read",
+    "switches.written",
+    "breaker.opens",
+    "breaker.opened",
+    "breaker.notified",
+    "breaker.noted",
+    "breaker.granted",
 ];
 
 /// Arms the fail point that `HATCHERY_KILL_AT` names, if it is set. Fails if the variable is malformed or no such point

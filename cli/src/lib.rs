@@ -2,6 +2,7 @@
 
 mod args;
 mod argument_errors;
+mod besides;
 mod commands;
 mod connect;
 mod definitions;
@@ -23,6 +24,7 @@ mod load;
 mod log;
 mod notation;
 mod output;
+mod pauses;
 mod plan_document;
 mod plan_file;
 mod plan_flags;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anstyle::Style;
-use hatchery::internals::words::plain;
+use hatchery::internals::words::{acts, plain};
 use tracing::{Level, Metadata, Subscriber, field::Field};
 use tracing_subscriber::{
     EnvFilter, Layer,
@@ -80,16 +80,18 @@ fn is_shown(of: &Metadata<'_>) -> bool {
     !of.is_span() && (!is_amqp || *of.level() < Level::TRACE)
 }
 
-/// Escapes the control characters that JSON lets through, such as U+009B: some terminals obey them. Each write is one line.
+/// Escapes the characters that JSON lets through and terminals obey or hide, such as U+009B. Each write is one line.
 struct Escaped<W>(W);
 
 impl<W: io::Write> io::Write for Escaped<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut shown = String::with_capacity(line.len());
         for character in String::from_utf8_lossy(line).chars() {
-            if character.is_control() && character != '\n' {
-                // Writing to a string does not fail.
-                let _ = write!(shown, "\\u{:04x}", u32::from(character));
+            if acts(character) && character != '\n' {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    // Writing to a string does not fail.
+                    let _ = write!(shown, "\\u{unit:04x}");
+                }
             } else {
                 shown.push(character);
             }
@@ -130,15 +132,15 @@ mod tests {
     fn a_line_of_json_has_the_fields_and_no_control_character_of_a_stranger() {
         let log = tracing_subscriber::registry().with(json(|| Kept));
         tracing::subscriber::with_default(log, || {
-            tracing::info!(id = "a\u{1b}[2J\u{9b}2J\nb", attempts = 3, "event runs again");
+            tracing::info!(id = "a\u{1b}[2J\u{9b}2J\nb\u{202e}\u{e0001}", attempts = 3, "event runs again");
         });
         let line = String::from_utf8(WRITTEN.lock().expect("no panic").clone()).expect("text");
         assert_eq!(line.lines().count(), 1, "{line}");
-        assert!(!line.trim_end().contains(char::is_control), "{line:?}");
+        assert!(!line.trim_end().contains(acts), "{line:?}");
         let line: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(line["message"], "event runs again");
         assert_eq!(line["level"], "INFO");
-        assert_eq!(line["id"], "a\u{1b}[2J\u{9b}2J\nb");
+        assert_eq!(line["id"], "a\u{1b}[2J\u{9b}2J\nb\u{202e}\u{e0001}");
         assert_eq!(line["attempts"], 3);
         assert!(line["timestamp"].is_string() && line["target"].is_string(), "{line}");
     }

@@ -17,7 +17,9 @@ use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
+    besides::Besides,
     leftover_types::{self, LeftType},
+    pauses::PlannedPause,
     schedules::Armed,
 };
 
@@ -58,6 +60,8 @@ pub(crate) struct Head {
     left_types: Vec<LeftType>,
     /// The schedules of the file, and those that have left it; `null` if Redis does not tell or was not asked.
     schedules: Option<Vec<Armed>>,
+    /// The pauses of the file that begin and end; `null` if the broker does not tell.
+    pauses: Option<Vec<PlannedPause>>,
 }
 
 /// A difference between the file and the broker.
@@ -127,11 +131,11 @@ pub(crate) fn document(
     observed: &Observed,
     source: &Source,
     left: &LeftoverTypes,
-    schedules: Option<&[Armed]>,
+    besides: &Besides,
     asked: Asked,
 ) -> Document {
     Document {
-        head: head(plan, observed, &source.file, left, schedules, asked),
+        head: head(plan, observed, &source.file, left, besides, asked),
         changes: plan.changes.iter().map(|change| with_line(change, plan, source)).collect(),
     }
 }
@@ -179,7 +183,7 @@ pub(crate) fn head(
     observed: &Observed,
     file: &str,
     left: &LeftoverTypes,
-    schedules: Option<&[Armed]>,
+    besides: &Besides,
     asked: Asked,
 ) -> Head {
     Head {
@@ -188,12 +192,13 @@ pub(crate) fn head(
         owner: plan.owner.clone(),
         broker: observed.version.clone(),
         observed_at: observed.at.map(|at| at.to_string()),
-        in_sync: asked.nothing_to_do(plan) && !schedules.unwrap_or_default().iter().any(Armed::is_change),
+        in_sync: asked.nothing_to_do(plan) && !besides.is_change(),
         blocked: plan.is_blocked(asked.migrate) || left.is_blocked(asked.prune),
         counts: plan.counts(),
         digest: digest(plan),
         left_types: leftover_types::view(left),
-        schedules: schedules.map(<[Armed]>::to_vec),
+        schedules: besides.schedules.clone(),
+        pauses: besides.pauses.clone(),
     }
 }
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    besides::Besides,
     plan_document::{FORMAT_VERSION, Source, digest, document, hex},
-    schedules::Armed,
 };
 
 /// A limit that no plan reaches, in MiB: a hundred bytes for each object of a topology of a thousand types are 2 MB.
@@ -63,7 +63,7 @@ impl PlanFile {
         source: &Source,
         text: &str,
         left: &LeftoverTypes,
-        schedules: Option<&[Armed]>,
+        besides: &Besides,
         asked: Asked,
     ) -> serde_json::Result<Self> {
         Ok(Self {
@@ -72,7 +72,7 @@ impl PlanFile {
             topology: text.to_owned(),
             asked,
             digests: Digests { topology: hex(text.as_bytes()), changes: digest(plan) },
-            plan: serde_json::to_value(document(plan, observed, source, left, schedules, asked))?,
+            plan: serde_json::to_value(document(plan, observed, source, left, besides, asked))?,
         })
     }
 

@@ -11,8 +11,8 @@ use hatchery_admin::{
 use serde_json::Value;
 
 use crate::{
+    besides::Besides,
     output::{CYAN, DIM, GREEN, RED, YELLOW},
-    schedules::Armed,
 };
 
 /// The longest name that sets the width of the name column. A longer name moves only the details of its own line.
@@ -32,39 +32,32 @@ struct Row {
 
 /// Returns all lines of a plan, and its summary. With `verbose` each binding and each object of others has a line too.
 /// Details that do not fit into `columns` continue on the next line.
-pub(crate) fn plan(
-    plan: &Plan,
-    schedules: &[Armed],
-    file: &str,
-    verbose: bool,
-    asked: Asked,
-    columns: usize,
-) -> String {
-    let changed: Vec<&Armed> = schedules.iter().filter(|schedule| schedule.is_change()).collect();
-    let lines = drawn(plan, &changed, verbose, asked, columns);
-    format!("{lines}{}\n", summary(plan, changed.len(), file, asked))
+pub(crate) fn plan(plan: &Plan, besides: &Besides, file: &str, verbose: bool, asked: Asked, columns: usize) -> String {
+    let lines = drawn(plan, besides, verbose, asked, columns);
+    format!("{lines}{}\n", summary(plan, besides, file, asked))
 }
 
 /// Returns all lines of a plan, without its summary.
 pub(crate) fn lines(plan: &Plan, verbose: bool, asked: Asked, columns: usize) -> String {
-    drawn(plan, &[], verbose, asked, columns)
+    drawn(plan, &Besides::default(), verbose, asked, columns)
 }
 
-fn drawn(plan: &Plan, schedules: &[&Armed], verbose: bool, asked: Asked, columns: usize) -> String {
-    let (rows, schedules) = (rows(plan, verbose, asked), schedules.iter().map(|schedule| schedule.planned()));
-    let names = rows.iter().map(Row::name).chain(schedules.clone().map(|(_, name, _)| name));
+fn drawn(plan: &Plan, besides: &Besides, verbose: bool, asked: Asked, columns: usize) -> String {
+    let (rows, besides) = (rows(plan, verbose, asked), besides.rows());
+    let names = rows.iter().map(Row::name).chain(besides.iter().map(|(_, _, name, _)| name.as_str()));
     let width = names.map(|name| name.chars().count()).filter(|n| *n <= LONGEST_NAME).max().unwrap_or(0);
     let lines = rows.iter().map(|row| row.line(width, columns));
-    let schedules =
-        schedules.map(|(sign, name, change)| laid_out(sign, "schedule", &plain(name), &[change], width, columns));
-    lines.chain(schedules).collect()
+    let besides = besides.into_iter().map(|(sign, kind, name, change)| {
+        laid_out(sign, kind, &plain(&name), &[plain(&change).into_owned()], width, columns)
+    });
+    lines.chain(besides).collect()
 }
 
 /// Returns the last line: `Plan: 61 add, 0 change, 1 leftover (goes with --prune).`
-fn summary(plan: &Plan, schedules: usize, file: &str, asked: Asked) -> String {
+fn summary(plan: &Plan, besides: &Besides, file: &str, asked: Asked) -> String {
     let counts = plan.counts();
     let fate = if asked.prune { "" } else { " (goes with --prune)" };
-    if asked.nothing_to_do(plan) && schedules == 0 {
+    if asked.nothing_to_do(plan) && !besides.is_change() {
         let leftovers = match counts.leftover {
             0 => String::new(),
             1 => format!("\n1 leftover stays{fate}."),
@@ -74,11 +67,13 @@ fn summary(plan: &Plan, schedules: usize, file: &str, asked: Asked) -> String {
     }
     let mut parts = vec![format!("{} add", counts.add), format!("{} change", counts.change)];
     let (migrate, blocked) = if asked.migrate { (counts.migrate, 0) } else { (0, counts.migrate) };
+    let (schedules, pauses) = (besides.changed().count(), besides.pauses.iter().flatten().count());
     let more = [
         (migrate, "to migrate", ""),
         (counts.leftover, if asked.prune { "to remove" } else { "leftover" }, fate),
         (counts.blocked + blocked, "blocked", ""),
         (schedules, if schedules == 1 { "schedule" } else { "schedules" }, ""),
+        (pauses, if pauses == 1 { "pause" } else { "pauses" }, ""),
     ];
     parts.extend(more.into_iter().filter(|(n, ..)| *n > 0).map(|(n, name, more)| format!("{n} {name}{more}")));
     format!("Plan: {}.", parts.join(", "))
@@ -149,6 +144,8 @@ fn details(change: &Change, verbose: bool, asked: Asked) -> Vec<String> {
         return Vec::new();
     }
     let content = match &change.object {
+        // It is created with the topology, and says nothing to a person who looks at a plan for the first time.
+        Some(Object::Binding(binding)) if is_mark(change, binding) && !verbose => return said(change, asked),
         Some(Object::Binding(binding)) if change.part_of.is_some() && !verbose => format!("key {}", binding.key),
         Some(Object::Policy(policy)) if change.action == Action::Create => {
             let set = policy.definition.iter().map(|(key, value)| format!("{key} {}", Value::from(value)));
@@ -157,6 +154,11 @@ fn details(change: &Change, verbose: bool, asked: Asked) -> Vec<String> {
         _ => return said(change, asked),
     };
     [content].into_iter().chain(said(change, asked)).collect()
+}
+
+/// Returns whether a new binding routes nothing, and only tells where the register is.
+fn is_mark(change: &Change, binding: &Binding) -> bool {
+    change.action == Action::Create && change.part_of.is_some() && names::marked_register(&binding.key).is_some()
 }
 
 /// Returns the differences of a change, its reason, the messages that the object holds, and the flag that it needs.

@@ -32,7 +32,7 @@ impl Stop {
                 }
             };
             next().await;
-            tracing::info!("stopping; work that has begun is finished first");
+            tracing::info!("stopping; work that has begun is finished first, unless a second signal comes");
             gently.cancel();
             let first = Instant::now();
             loop {

@@ -1,5 +1,6 @@
 //! Text for the columns of a terminal: sentences are folded, and cells are cut.
 
+use hatchery::internals::words::acts;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The least width of a screen, even of a narrower terminal.
@@ -59,13 +60,6 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     }
     kept.push('…');
     kept
-}
-
-/// Returns whether a character controls a terminal, reverses the direction of the text after it, or is invisible. Two
-/// references that differ only in an invisible character would look the same.
-fn acts(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]

@@ -59,7 +59,8 @@ impl Broker {
         Ok(Self {
             connection,
             scheduler: names.scheduler(),
-            queues: compile(topology)?.queues.into_iter().rev().collect(),
+            // The stream with the switches holds no events.
+            queues: compile(topology)?.queues.into_iter().rev().filter(|queue| !queue.is_stream()).collect(),
             dead_letters: of_types(&|word| names.dead_letters(word)),
             processing,
             busy,

@@ -13,7 +13,7 @@ import sys
 
 
 class Refused(Exception):
-    """The event was not published; the message holds the reason."""
+    """The line was not carried out; the message holds the reason."""
 
 
 class Publisher:
@@ -28,18 +28,28 @@ class Publisher:
 
         The fields are those of `topology publish --help`: reference, nbf or delay, id, correlation_id.
         """
+        return self._ask({"type": event_type, "payload": payload, **fields})["id"]
+
+    def cancel(self, event_type, **fields):
+        """Cancels the events of a reference, or one by its id. Returns the number of events by result."""
+        return self._ask({"cancel": {"type": event_type, **fields}})["results"]
+
+    def reschedule(self, event_type, **fields):
+        """Gives the events of a reference, or one by its id, another time: `to` or `delay`."""
+        return self._ask({"reschedule": {"type": event_type, **fields}})["results"]
+
+    def _ask(self, line):
         # This is one line, because JSON escapes newlines.
-        line = json.dumps({"type": event_type, "payload": payload, **fields})
-        self.child.stdin.write(line + "\n")
+        self.child.stdin.write(json.dumps(line) + "\n")
         self.child.stdin.flush()
         answer = self.child.stdout.readline()
         if not answer:
-            # The child has written the reason to standard error. The event may be published or not.
+            # The child has written the reason to standard error. The line may be carried out or not.
             raise ConnectionError(f"`topology publish` ended with {self.child.wait()} before it answered")
         answer = json.loads(answer)
         if "error" in answer:
             raise Refused(answer["error"])
-        return answer["id"]
+        return answer
 
     def close(self):
         """Ends the child process."""

@@ -38,7 +38,9 @@ class Consumer:
 
     def run(self, prefetch):
         self.deliveries.basic_qos(prefetch_count=prefetch)
-        self.deliveries.basic_consume(f"{self.topology}.processor.{self.event_type}", self.deliver)
+        # Without the argument `topology status` takes this consumer for a stranger.
+        ours = {"x-hatchery-owner": self.topology}
+        self.deliveries.basic_consume(f"{self.topology}.processor.{self.event_type}", self.deliver, arguments=ours)
         self.deliveries.start_consuming()
         if not self.stopping:
             sys.exit("the broker has ended the consumer: was its queue deleted?")
@@ -101,7 +103,7 @@ class Consumer:
             reply_to=properties.reply_to,
             message_id=properties.message_id or event_id or str(uuid.uuid4()),
             timestamp=properties.timestamp,
-            type=self.event_type,
+            type=properties.type or self.event_type,
             app_id=properties.app_id,
             # Without user_id, which RabbitMQ checks, expiration, which would end the copy early, and priority, which would
             # let it overtake others.

@@ -165,6 +165,7 @@ impl World {
             Step::ClaimAgain { worker, task } => worker::claim_again(w, scenario, worker, task),
             Step::GiveBack { worker, task, .. } => worker::give_back(w, scenario, worker, task),
             Step::Ends { worker, task, answer } => worker::ends(w, scenario, worker, task, answer),
+            Step::Told { worker, task } => worker::told(w, scenario, worker, task),
             Step::Effect { worker, task, fault } => worker::effect(w, scenario, worker, task, fault),
             Step::WorkerCrashes(worker) => worker::crashes(w, worker),
             Step::Disconnects(worker) => worker::disconnects(w, worker),
@@ -201,7 +202,12 @@ impl Step {
             Self::RedisEmptied => Some(Fault::RedisEmptied),
             Self::ReplicaStops => Some(Fault::RedisRolledBack),
             Self::PersonCrashes => Some(Fault::PersonCrashes),
-            Self::ClaimAgain { .. } | Self::Ends { .. } | Self::Arrives(_) | Self::RedisRolledBack | Self::Tick => None,
+            Self::ClaimAgain { .. }
+            | Self::Ends { .. }
+            | Self::Told { .. }
+            | Self::Arrives(_)
+            | Self::RedisRolledBack
+            | Self::Tick => None,
         }
     }
 

@@ -4,7 +4,8 @@
 //! `cargo test -p hatchery-model mutants -- --nocapture` prints a shortest path to each broken property.
 
 use hatchery::internals::register::{
-    Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, End, Reserve as Reserving, Reserved, Settle, Subject,
+    Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, End, Renew, Renewed, Reserve as Reserving, Reserved, Settle,
+    Subject,
     state::{Mark, Shard, SlotState},
     transitions::At,
 };
@@ -158,6 +159,33 @@ fn a_repeated_claim_that_gets_the_same_answer_starts_a_cancelled_event() {
     let kinds = &[Fault::AnswerLost];
     let lost = Scenario { kinds, answers: &[], ..scenario("latest, cancelled and replayed", 1) };
     breaks(Property::CancelledStaysCancelled, &lost, rules(&SameAnswerAgain));
+}
+
+struct CancelledFromStale;
+
+impl Rules for CancelledFromStale {
+    fn renew(&self, shard: &mut Shard, at: At, call: &Renew) -> Renewed {
+        let (version, generation) = (call.stamp.counted_version(&call.subject), call.stamp.generation);
+        let slot = shard.slots.get(&key(&call.subject, &call.stamp.slot));
+        let stale = slot.is_some_and(|slot| slot.stale(version, generation));
+        match shard.renew(at, call) {
+            Renewed::Held if stale => Renewed::Cancelled,
+            answer => answer,
+        }
+    }
+}
+
+/// A person sends the next copy, and an older one runs when the person settles it: nothing else would run.
+#[test]
+fn a_renewal_that_takes_stale_for_cancelled_loses_an_event_that_is_run_now_or_rescheduled() {
+    let off = scenario("off, dates brought forward", 0);
+    for scenario in [
+        scenario("latest, run now and a slot cancelled", 0),
+        Scenario { actions: &[Action::RunNow], ..off },
+        Scenario { actions: &[Action::Reschedule], ..off },
+    ] {
+        breaks(Property::NothingLost, &scenario, rules(&CancelledFromStale));
+    }
 }
 
 struct CancelNewest;

@@ -30,6 +30,11 @@ pub(crate) enum Step {
         task: usize,
         answer: Option<Answer>,
     },
+    /// A worker renews the lease of a running handler, and learns that its event was cancelled.
+    Told {
+        worker: usize,
+        task: usize,
+    },
     /// A worker does the next effect after a handler's end, perhaps with a fault.
     Effect {
         worker: usize,

@@ -64,6 +64,10 @@ fn line(world: &World, scenario: &Scenario, step: Step, next: &World) -> String 
             let message = doing(worker, task).map(|doing| doing.message);
             format!("worker {}: the handler of {} ends: {answer}", worker + 1, shown(message))
         }
+        Step::Told { worker, task } => {
+            let message = doing(worker, task).map(|doing| doing.message);
+            format!("worker {}: is told that {} is cancelled", worker + 1, shown(message))
+        }
         Step::Effect { worker, task, fault } => {
             format!("worker {}: {}", worker + 1, effect(doing(worker, task), fault))
         }

@@ -5,8 +5,8 @@
 //! in the same step, because a crash in between would only lead to another claim.
 
 use hatchery::internals::{
-    register::{ClaimAnswer, Reserved},
-    settlement::{self, Decision, Next, Outcome, Ran},
+    register::{ClaimAnswer, Renewed, Reserved},
+    settlement::{self, Decision, Finish, Next, Outcome, Ran},
     spec::{OnFailure, Retry},
 };
 
@@ -79,6 +79,9 @@ fn of_task(world: &World, scenario: &Scenario, worker: usize, task: usize, steps
             if world.answers > 0 {
                 let answers = scenario.answers.iter().copied().map(Some);
                 steps.extend(answers.map(|answer| Step::Ends { worker, task, answer }));
+            }
+            if is_stale(world, &one.doing.message) {
+                steps.push(Step::Told { worker, task });
             }
             if may(Fault::GivesBack) {
                 steps.push(Step::GiveBack { worker, task, fault: Some(Fault::GivesBack) });
@@ -223,15 +226,32 @@ pub(crate) fn ends(
     Some(())
 }
 
+/// Tells whether the slot's mark has passed a copy, so that the answer to a renewal may be another one than before.
+fn is_stale(world: &World, message: &Message) -> bool {
+    let slot = world.register.slots.iter().find(|(place, _)| *place == message.place);
+    slot.is_some_and(|(_, slot)| slot.stale(message.version, message.generation))
+}
+
+/// Ends a handler whose event was cancelled, as `end_cancelled` does.
+pub(crate) fn told(world: &mut World, scenario: &Scenario, worker: usize, index: usize) -> Option<()> {
+    let doing = world.workers.get(worker)?.get(index)?.doing;
+    if world.renew(scenario, &doing) != Renewed::Cancelled {
+        return None;
+    }
+    let task = world.workers.get_mut(worker)?.get_mut(index)?;
+    follow(task, scenario, &Decision::Finish(Finish::Cancelled));
+    Some(())
+}
+
 /// Sets the effects that follow a decision, as `follow_up` does.
 fn follow(task: &mut Task, scenario: &Scenario, decision: &Decision) {
     let order = &scenario.protocol.order;
     let stays = !matches!(task.doing.message.place, Place::Immediate | Place::First);
     task.phase = Phase::Ended;
     task.doing.todo = match decision {
-        Decision::Done | Decision::Discard { .. } | Decision::Skip | Decision::Drop { .. } => order.finish,
+        Decision::Finish(_) | Decision::Drop { .. } => order.finish,
         Decision::Retry { .. } | Decision::RetryAfter { .. } => order.retry,
-        Decision::DeadLetter(_) => order.dead_letter,
+        Decision::DeadLetter(_) | Decision::Expire(..) => order.dead_letter,
         Decision::Requeue { .. } if stays => order.requeue_in_place,
         Decision::Requeue { .. } => order.requeue,
     };

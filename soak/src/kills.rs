@@ -2,11 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use hatchery::NewEvent;
-
 use crate::harness::{
-    Account, Common, Console, Crew, Killed, Killer, Kills, Look, Note, PAYLOAD, Step, Table, finished_twice, grouped,
-    of, publish_all, until_over,
+    Account, Common, Console, Crew, Killed, Killer, Kills, Look, Note, Step, Table, finished_twice, grouped, of,
+    publish_shuffled, until_over,
 };
 
 const TYPE: &str = "work";
@@ -42,14 +40,8 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
     let (stage, queues, mut chance) = args.common.begin(console, TOPOLOGY).await?;
     console.step(&format!("Publish {} events, and kill a worker again and again", grouped(args.events)));
-    let mut order: Vec<u32> = (0..args.events).collect();
-    chance.shuffle(&mut order);
     let hatchery = stage.connect().await?;
-    let publisher = hatchery.publisher();
-    let publishing = tokio::spawn(async move {
-        let event = |number: u32| NewEvent::new(TYPE, PAYLOAD.to_vec()).id(number.to_string());
-        publish_all(&publisher, order.into_iter().map(event)).await
-    });
+    let publishing = publish_shuffled(&hatchery, &mut chance, TYPE, args.events, |_, event| event);
     let (pause, fails) = (args.pause.to_string(), FAIL_EVERY.to_string());
     let arguments = ["--type", TYPE, "--pause", &pause, "--fail-every", &fails];
     let mut crew = Crew::start(&stage, "worker", args.kills.workers, &arguments)?;

@@ -8,10 +8,12 @@ mod dead_letter;
 mod harness;
 mod kills;
 mod ladder;
+mod life_cycle;
 mod memory;
 mod register;
 mod schedules;
 mod sources;
+mod switches;
 mod upgrade;
 mod wedge;
 
@@ -33,6 +35,9 @@ struct Args {
 enum Mode {
     /// Events with random dates through the ladder, compared with a ladder built with bare lapin
     Ladder(ladder::Args),
+    /// What the stream of the life of events tells of events that fail, wait, are cancelled and replayed, while workers are
+    /// killed: the same story as the notes of the handlers
+    LifeCycle(life_cycle::Args),
     /// Workers that are killed and started again all the time: no event is lost, and each second run is explained
     Kills(kills::Args),
     /// A type whose processing queue was deleted: other types are not held up, and its events are delivered in the end
@@ -55,6 +60,9 @@ enum Mode {
     /// Two sources, with workers that are killed all the time and a broker that is restarted: every message becomes its
     /// event once, or lies in the dead letters
     Sources(sources::Args),
+    /// A circuit breaker that opens and closes again and again, and pauses under load: how soon nothing starts, and that no
+    /// event is lost
+    Switches(switches::Args),
     /// The last release and this tree on one topology, replaced process by process and back: every event is handled once
     Upgrade(upgrade::Args),
     /// A child process of another mode
@@ -69,6 +77,7 @@ async fn main() -> ExitCode {
     let mut console = Console::new();
     let ended = match Args::parse().mode {
         Mode::Ladder(args) => ladder::run(&args, &mut console).await,
+        Mode::LifeCycle(args) => Box::pin(life_cycle::run(&args, &mut console)).await,
         Mode::Kills(args) => kills::run(&args, &mut console).await,
         Mode::Wedge(args) => wedge::run(&args, &mut console).await,
         Mode::Memory(args) => memory::run(&args, &mut console).await,
@@ -79,8 +88,9 @@ async fn main() -> ExitCode {
         Mode::Cluster(args) => cluster::run(&args, &mut console).await,
         Mode::DeadLetter(args) => dead_letter::run(&args, &mut console).await,
         Mode::Sources(args) => sources::run(&args, &mut console).await,
+        Mode::Switches(args) => switches::run(&args, &mut console).await,
         Mode::Upgrade(args) => upgrade::run(&args, &mut console).await,
-        Mode::Child(args) => return child::main(&args).await,
+        Mode::Child(args) => return child::main(args).await,
     };
     console.end_progress();
     let seconds = console.elapsed().as_secs();

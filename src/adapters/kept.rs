@@ -20,10 +20,6 @@ impl Kept {
         Box::new(OrKept { receipt: Some(receipt), kept: self.clone() })
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.lock().len()
-    }
-
     /// Returns how many of the receipts were answered.
     pub(super) fn answered(&self) -> usize {
         self.answered.load(Ordering::Relaxed)

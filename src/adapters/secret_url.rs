@@ -175,6 +175,12 @@ impl SecretUrl {
         !self.user.is_empty() || self.password.is_some()
     }
 
+    /// Returns the scheme, the host and the port, if it is not that of the scheme.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        self.bare.origin().ascii_serialization()
+    }
+
     /// Returns the URL without credentials and fragment, as it is requested. Its query may be secret.
     #[must_use]
     pub fn bare(&self) -> &Url {

@@ -15,8 +15,9 @@ use crate::{
     },
     domain::spec::Topology,
     operate::Events,
-    ports::{Register, RegisterError, ScheduleStates as _},
+    ports::{Broker, NamedStates as _, Register, RegisterError, StateKind},
     publish::{publisher::Publisher, versions::VERSION_WAIT},
+    records::Records,
 };
 
 /// The bounds of `version_wait`. No Redis answers reliably below the lower one, and the upper one keeps timers from overflowing.
@@ -282,7 +283,8 @@ impl Builder {
         let register = self.register(&amqp)?;
         let broker = Arc::new(RabbitMq::new(amqp, &self.name));
         let register = register.on_broker(broker.cluster_name());
-        Ok(events(Arc::new(self.topology), broker, register))
+        let records = Records::start(&self.topology, Arc::clone(&broker) as Arc<dyn Broker>, &self.name);
+        Ok(events(Arc::new(self.topology), broker, register, records))
     }
 
     /// For `hatchery-admin`: returns the register, which connects at its first call.
@@ -334,7 +336,7 @@ impl Builder {
         let comparing = async {
             if uses_register {
                 register.connect_soon();
-                drop(tokio::time::timeout(VERSION_WAIT, register.schedules()).await);
+                drop(tokio::time::timeout(VERSION_WAIT, register.states(StateKind::Schedule)).await);
             }
         };
         let (connected, ()) = tokio::join!(broker.connect(), comparing);
@@ -343,7 +345,8 @@ impl Builder {
         let limit = version_wait.saturating_sub(Duration::from_millis(10));
         let versions: Arc<dyn Register> = Arc::new(register.clone().with_limit(limit));
         let clock = register.clock();
-        let publisher = Publisher::waiting(Arc::clone(&topology), broker.clone(), &versions, clock, version_wait);
+        let publisher =
+            Publisher::waiting(Arc::clone(&topology), broker.clone(), &versions, clock, version_wait, &name);
         Ok(Hatchery { topology, broker, register, publisher })
     }
 }

@@ -2,22 +2,27 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use super::life_cycle::LifeCycleReader;
 use crate::{
     adapters::{
         rabbitmq::{RabbitMq, connection::AmqpUrlError},
         redis::RedisRegister,
     },
-    domain::{names, spec::Topology},
+    domain::{
+        names::{self, Names},
+        spec::Topology,
+    },
     operate::Events,
     ports::{Broker, BrokerError, Register, RegisterError},
     publish::publisher::Publisher,
+    records::Records,
     work::Worker,
 };
 
 /// A topology, connected to its broker and its Redis. Creates publishers, workers and [`Events`].
 ///
-/// One is enough for a process. It has one connection for publishing and, once a worker runs, one for consuming; a worker whose
-/// types have `register: off` takes single messages over a third one. Redis is connected when it is first used. Lost connections are restored automatically. Publishers and workers keep the connections
+/// One is enough for a process. It has one connection for publishing and, once a worker runs, one for consuming and one to read which
+/// types are paused; a worker whose types have `register: off` takes single messages over a fourth one, and records of what happens to events have another. Redis is connected when it is first used. Lost connections are restored automatically. Publishers and workers keep the connections
 /// open after this value is dropped.
 ///
 /// ```no_run
@@ -77,10 +82,15 @@ pub enum ConnectError {
 /// How long the calls of [`Events`] wait for Redis: longer than a publish does, because they read in batches.
 const EVENTS_LIMIT: Duration = Duration::from_secs(10);
 
-pub(super) fn events(topology: Arc<Topology>, broker: Arc<dyn Broker>, register: RedisRegister) -> Events {
+pub(super) fn events(
+    topology: Arc<Topology>,
+    broker: Arc<dyn Broker>,
+    register: RedisRegister,
+    records: Arc<Records>,
+) -> Events {
     let register = Arc::new(register.with_limit(EVENTS_LIMIT));
     let clock = register.clock();
-    Events::new(topology, broker, register.clone(), register, clock)
+    Events::telling(topology, broker, register.clone(), register, clock, records)
 }
 
 impl fmt::Debug for Hatchery {
@@ -162,7 +172,27 @@ impl Hatchery {
     /// ```
     #[must_use]
     pub fn events(&self) -> Events {
-        events(Arc::clone(&self.topology), self.broker(), self.register.clone())
+        let records = Arc::clone(self.publisher.records());
+        events(Arc::clone(&self.topology), self.broker(), self.register.clone(), records)
+    }
+
+    /// Returns a question to the stream of the life of events, which tells what has happened to them.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::BrokerError> {
+    /// use futures_util::TryStreamExt as _;
+    ///
+    /// let failures = hatchery.life_cycle().read().try_filter(|record| {
+    ///     std::future::ready(record.transition == hatchery::TransitionName::Failed)
+    /// });
+    /// let failures: Vec<_> = failures.try_collect().await?;
+    /// println!("{} runs have failed", failures.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn life_cycle(&self) -> LifeCycleReader {
+        LifeCycleReader::new(Arc::clone(&self.broker), Names::new(self.topology.name.clone()).life_cycle())
     }
 
     /// Checks that Redis answers and accepts this client within a second.
@@ -222,6 +252,7 @@ impl Hatchery {
     /// # }
     /// ```
     pub async fn close(self) {
+        self.publisher.records().close().await;
         self.broker.close().await;
     }
 

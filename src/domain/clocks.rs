@@ -39,11 +39,17 @@ pub fn words(ahead: SignedDuration) -> String {
     format!("{} {}", roughly(rounded), if ahead.is_negative() { "behind" } else { "ahead of" })
 }
 
+/// Returns the time by Redis's clock, or by the own one if Redis has not answered.
+#[must_use]
+pub fn of_redis(own: Timestamp, ahead: Option<SignedDuration>) -> Timestamp {
+    ahead.and_then(|ahead| own.checked_sub(ahead).ok()).unwrap_or(own)
+}
+
 /// Returns the time that all machines share: that of the own clock, or that of Redis if the own clock is wrong.
 #[must_use]
 pub fn shared(own: Timestamp, ahead: Option<SignedDuration>) -> Timestamp {
     match ahead {
-        Some(ahead) if is_wrong(ahead) => own.checked_sub(ahead).unwrap_or(own),
+        Some(ahead) if is_wrong(ahead) => of_redis(own, Some(ahead)),
         _ => own,
     }
 }
@@ -70,6 +76,7 @@ mod tests {
     fn a_clock_is_wrong_as_far_as_a_slow_call_does_not_explain_it(#[case] own: i64, #[case] seconds: i64) {
         let ahead = ahead(at(own), at(0), Duration::from_secs(10), Duration::from_secs(8));
         assert_eq!(ahead, SignedDuration::from_secs(seconds));
+        assert_eq!(of_redis(at(own), Some(ahead)), at(own - seconds));
         let expected = if seconds.abs() > 5 { own - seconds } else { own };
         assert_eq!(shared(at(own), Some(ahead)), at(expected));
     }

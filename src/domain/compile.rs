@@ -15,16 +15,21 @@
 //!  source.<name> ─► workers ─► scheduler (the declared queues of sources; publishers name the queue)
 //!
 //!  messages that match no binding ─► unrouted
+//!
+//!  people ─► control (a stream) ─► workers (the switches; no event passes there)
+//!
+//!  workers, people ─► life-cycle (a stream) ─► people (what happens to events; no event passes there)
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use super::desired::{
     Argument, Binding, DELIVERY_LIMIT, Desired, Exchange, LIMIT, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Policy, Queue,
-    Rename, SINGLE, Target,
+    RETENTION, Rename, SINGLE, STREAM, Target,
 };
 use super::{
     delay::Ladder,
+    life_cycle::LifeCycle,
     names::Names,
     safety::{self, Unsafe},
     spec::{QueueType, Topology},
@@ -68,6 +73,7 @@ fn build(topology: &Topology) -> Desired {
     };
     build.unrouted();
     build.register(topology);
+    build.control();
     build.dead_letters(topology);
     build.processing(topology);
     build.sources(topology);
@@ -82,6 +88,7 @@ fn build(topology: &Topology) -> Desired {
         build.hatchery(ttl);
     }
     build.ladder(topology.ladder);
+    build.life_cycle(&topology.life_cycle);
     build.desired
 }
 
@@ -144,7 +151,7 @@ struct Builder {
 impl Builder {
     fn unrouted(&mut self) {
         let unrouted = self.names.unrouted();
-        // The only exchange without an alternate exchange: it routes every message to its own queue.
+        // It needs no alternate exchange: it routes every message to its own queue.
         let arguments = BTreeMap::from([self.owned()]);
         self.desired.exchanges.push(Exchange { name: unrouted.clone(), arguments });
         let queue = self.resting(&unrouted);
@@ -160,6 +167,39 @@ impl Builder {
             let mark = super::names::register_mark(&topology.redis.prefix, name, topology.redis.shards);
             self.bind(&unrouted, &Target::Queue(unrouted.clone()), &mark);
         }
+    }
+
+    /// Adds the stream with the switches. It has no retention, which could take the last word away. The exchange is there because a user
+    /// may have the right to write to objects of this name alone, and not to the default exchange.
+    fn control(&mut self) {
+        self.stream(&self.names.control());
+    }
+
+    /// Adds the stream with the life of events. Its retention is a policy, which wins over arguments on a stream and may change: RabbitMQ
+    /// cannot change arguments, and a new stream would forget the old records.
+    fn life_cycle(&mut self, spec: &LifeCycle) {
+        if !spec.has_stream() {
+            return;
+        }
+        let name = self.names.life_cycle();
+        self.stream(&name);
+        let number = |bytes: u64| Argument::Number(bytes.cast_signed());
+        let values = [Argument::Text(spec.max_age()), number(spec.max_size), number(spec.segment_size())];
+        self.desired.policies.push(Policy {
+            pattern: format!("^{}$", name.replace('.', "\\.")),
+            definition: RETENTION.into_iter().map(str::to_owned).zip(values).collect(),
+            name,
+        });
+    }
+
+    /// Adds a stream, and an exchange of its name that leads to it alone.
+    fn stream(&mut self, name: &str) {
+        let arguments = BTreeMap::from([self.owned()]);
+        self.desired.exchanges.push(Exchange { name: name.to_owned(), arguments: arguments.clone() });
+        let kind = ("x-queue-type".to_owned(), Argument::Text(STREAM.to_owned()));
+        let arguments = arguments.into_iter().chain([kind]).collect();
+        self.desired.queues.push(Queue { name: name.to_owned(), arguments });
+        self.bind(name, &Target::Queue(name.to_owned()), "#");
     }
 
     fn dead_letters(&mut self, topology: &Topology) {

@@ -185,9 +185,48 @@ fn quorum_queues_have_the_balanced_leader_locator_and_classic_queues_have_none()
         compile(&crate::file::read(&text, "topology.yaml").expect("a valid file")).expect("safe").queues
     };
     let locator = |queue: &Queue| queue.arguments.get(LOCATOR).and_then(Argument::as_text).map(str::to_owned);
-    assert!(compiled("quorum").iter().all(|queue| locator(queue).as_deref() == Some("balanced")));
+    let mut quorum = compiled("quorum").into_iter().filter(|queue| !queue.is_stream());
+    assert!(quorum.all(|queue| locator(&queue).as_deref() == Some("balanced")));
     // RabbitMQ 3.10 would refuse a classic queue with this argument.
     assert!(compiled("classic").iter().all(|queue| locator(queue).is_none()));
+}
+
+#[rstest::rstest]
+fn the_switches_have_a_stream_without_retention(#[values("quorum", "classic")] kind: &str) {
+    let text = format!("version: 1\nname: t\nqueue-type: {kind}\ntypes: {{ mail: {{}} }}\n");
+    let desired = compile(&read(&text)).expect("safe");
+    let stream = desired.queues.iter().find(|queue| queue.name == "t.control").expect("the stream");
+    let arguments = [(OWNER, "t"), ("x-queue-type", "stream")];
+    let arguments = arguments.map(|(name, value)| (name.to_owned(), Argument::Text(value.to_owned())));
+    assert_eq!(stream.arguments, BTreeMap::from(arguments));
+    assert!(desired.policies.iter().all(|policy| !policy.pattern.contains("control")));
+    assert_eq!(follow(&mut Simulator::new(&desired), "t.control", "anything").0, "t.control");
+}
+
+#[rstest::rstest]
+#[case::default("", 2, &["604800s", "1073741824", "104857600"])]
+#[case::of_a_size("life-cycle: { events: all, keep: 1500ms, max-size: 50MiB }", 2, &["2s", "52428800", "5242880"])]
+#[case::off("life-cycle: off", 1, &[])]
+fn the_life_of_events_has_a_stream_with_retention(
+    #[case] key: &str,
+    #[case] streams: usize,
+    #[case] expected: &[&str],
+    #[values("quorum", "classic")] kind: &str,
+) {
+    let text = format!("version: 1\nname: t\nqueue-type: {kind}\ntypes: {{ mail: {{}} }}\n{key}\n");
+    let desired = compile(&read(&text)).expect("safe");
+    let all: Vec<&Queue> = desired.queues.iter().filter(|queue| queue.is_stream()).collect();
+    assert_eq!(all.len(), streams);
+    let policy = desired.policies.iter().find(|policy| policy.name == "t.life-cycle");
+    let value = |argument: &Argument| match argument {
+        Argument::Number(number) => number.to_string(),
+        other => other.as_text().unwrap_or_default().to_owned(),
+    };
+    let values: Vec<String> = policy.iter().flat_map(|policy| policy.definition.values().map(value)).collect();
+    assert_eq!(values, expected);
+    if streams == 2 {
+        assert_eq!(follow(&mut Simulator::new(&desired), "t.life-cycle", "mail.failed").0, "t.life-cycle");
+    }
 }
 
 #[rstest::rstest]

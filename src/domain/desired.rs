@@ -29,6 +29,12 @@ pub const LOCATOR: &str = "x-queue-leader-locator";
 /// (measured).
 pub const OWNER: &str = "x-hatchery-owner";
 
+/// The type of the stream with the switches and of the one with the life of events. All other queues have the type that the file chooses.
+pub const STREAM: &str = "stream";
+
+/// The policy keys that limit what a stream keeps.
+pub const RETENTION: [&str; 3] = ["max-age", "max-length-bytes", "stream-max-segment-size-bytes"];
+
 /// All objects that must exist on the broker. A dead-letter target comes before the queues that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
@@ -36,7 +42,7 @@ pub struct Desired {
     pub owner: String,
     /// Durable topic exchanges.
     pub exchanges: Vec<Exchange>,
-    /// Durable queues, all of one type.
+    /// Durable queues, all of one type, and the streams.
     pub queues: Vec<Queue>,
     /// Bindings from exchanges to queues and exchanges.
     pub bindings: Vec<Binding>,
@@ -56,6 +62,12 @@ pub struct Desired {
 
 #[cfg(feature = "internals")]
 impl Desired {
+    /// Returns whether the file asks for no queue of this name, and for none that had it before.
+    #[must_use]
+    pub fn has_left(&self, queue: &str) -> bool {
+        self.queues.iter().all(|wanted| wanted.name != queue) && self.renames.iter().all(|rename| rename.from != queue)
+    }
+
     /// Returns the topology's names, the former ones first.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         self.former_owners.iter().chain([&self.owner]).map(String::as_str)
@@ -100,6 +112,14 @@ pub struct Queue {
     pub name: String,
     /// The arguments.
     pub arguments: BTreeMap<String, Argument>,
+}
+
+impl Queue {
+    /// Tells whether the queue is a stream, through which no event passes.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        self.arguments.get("x-queue-type").and_then(Argument::as_text) == Some(STREAM)
+    }
 }
 
 /// An argument's value.

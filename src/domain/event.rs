@@ -55,6 +55,8 @@ pub struct Event {
     pub created_at: Timestamp,
     /// The event's date: it does not run before. `None` means at once.
     pub nbf: Option<Timestamp>,
+    /// When the event expires: if it has not started by then, it does not run. A copy that is made after a start has none.
+    pub expires: Option<Timestamp>,
     /// Failed attempts so far: 0 in the first run, and in the first run after a requeue.
     pub attempts: u32,
     /// How often a claim found the event's reference busy since the event last ran.
@@ -148,6 +150,17 @@ impl Event {
         let position = self.schedule.as_ref().filter(|_| self.stamp.generation == 0).map(|link| link.position);
         let position = position.map(|ms| Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX));
         self.nbf.max(position).map_or(Duration::ZERO, |due| time::until(now, due))
+    }
+
+    /// Returns when the event expired, if it has by now and was not started. The copies after a start have a higher generation, and
+    /// `crashes` are the starts that were never settled. A person who sends an event wants it to run, and so does a schedule. An
+    /// event that expires must not have replaced one that does not, so an event that competes with others never expires.
+    #[must_use]
+    pub fn expired(&self, crashes: u32, now: Timestamp) -> Option<Timestamp> {
+        let expires = self.expires.filter(|expires| *expires <= now)?;
+        let was_started = self.stamp.generation > 0 || self.attempts > 0 || self.crashes > 0 || crashes > 0;
+        let competes = !matches!(self.stamp.slot, DedupSlot::Event(_));
+        (!was_started && !competes && !self.by_hand && self.schedule.is_none()).then_some(expires)
     }
 }
 

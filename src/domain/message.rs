@@ -47,7 +47,7 @@ pub struct Properties {
     pub message_id: Option<String>,
     /// `timestamp`, in seconds since 1970.
     pub timestamp: Option<u64>,
-    /// `type`: repeats the first word of the routing key, for people.
+    /// `type`: repeats the first word of the routing key, for people, unless another program has set it to something else.
     pub kind: Option<String>,
     /// `app_id`.
     pub app_id: Option<String>,

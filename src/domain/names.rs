@@ -119,6 +119,25 @@ impl Names {
         lock(self.owner())
     }
 
+    /// Returns the name of the stream with the switches. The exchange that leads to it has the same name.
+    #[must_use]
+    pub fn control(&self) -> String {
+        control(self.owner())
+    }
+
+    /// Returns the name of the exclusive queue that whoever changes the switches holds.
+    #[must_use]
+    pub fn control_lock(&self) -> String {
+        control_lock(self.owner())
+    }
+
+    /// Returns the name of the stream that is told what happens to events. The exchange that leads to it and the policy with its retention
+    /// have the same name.
+    #[must_use]
+    pub fn life_cycle(&self) -> String {
+        life_cycle(self.owner())
+    }
+
     /// Returns the name of the policy for the settings that may change.
     #[must_use]
     pub fn tunables(&self) -> String {
@@ -152,11 +171,46 @@ pub fn lock(owner: &str) -> String {
     format!("{owner}.lock")
 }
 
+/// Returns the name of this owner's stream with the switches.
+#[must_use]
+pub fn control(owner: &str) -> String {
+    format!("{owner}.control")
+}
+
+/// Returns the name of the exclusive queue that whoever changes the switches of this owner holds.
+#[must_use]
+pub fn control_lock(owner: &str) -> String {
+    format!("{owner}.control.lock")
+}
+
+/// Returns the name of this owner's stream that is told what happens to events.
+#[must_use]
+pub fn life_cycle(owner: &str) -> String {
+    format!("{owner}.life-cycle")
+}
+
+/// Returns the names of this owner's streams. They hold no events.
+#[must_use]
+#[cfg(feature = "internals")]
+pub fn streams(owner: &str) -> [String; 2] {
+    [control(owner), life_cycle(owner)]
+}
+
+/// Returns the names of this owner's policies.
+#[must_use]
+#[cfg(feature = "internals")]
+pub fn policies(owner: &str) -> [String; 2] {
+    [tunables(owner), life_cycle(owner)]
+}
+
 /// Returns the name of this owner's alternate exchange of all other exchanges. Its queue has the same name.
 #[must_use]
 pub fn unrouted(owner: &str) -> String {
     format!("{owner}.unrouted")
 }
+
+/// The property `product` of every connection of this library.
+pub const PRODUCT: &str = "hatchery";
 
 /// The argument of a consumer that takes one event at a time, because its handler is unavailable. Its value is the reason.
 pub const UNAVAILABLE: &str = "x-hatchery-unavailable";

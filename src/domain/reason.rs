@@ -34,7 +34,7 @@ pub(crate) fn own(busy: u32, reason: &str) -> Option<&str> {
 /// Tells whether this is the reason of a dead letter. A handler may write a reason that begins like one.
 pub(crate) fn is_of_a_dead_letter(reason: &str) -> bool {
     // The last one is that of an older version.
-    ["given up: ", "dead-letter: ", "crash: it ", "crash: its worker died "]
+    ["given up: ", "dead-letter: ", "expired at ", "crash: it ", "crash: its worker died "]
         .iter()
         .any(|start| reason.starts_with(start))
 }

@@ -4,6 +4,7 @@
 //! [`state`] defines the data that it holds, and [`transitions`] defines how each call changes the data. [`index`]
 //! lists the waiting events for people; nothing is decided from it.
 
+pub mod ended_runs;
 pub mod event_info;
 pub mod event_state;
 pub mod filter;
@@ -177,6 +178,9 @@ pub struct Renew {
 pub enum Renewed {
     /// The lease goes on.
     Held,
+    /// The lease goes on, and the event was cancelled since it was claimed. The handler is told, its outcome is not carried
+    /// out, and the event is settled as done.
+    Cancelled,
     /// The lease ran out, so another worker may run the event by now.
     Lost,
 }
@@ -313,7 +317,7 @@ pub struct Cancel {
 ///
 /// let cancelled = events.cancel(&EventSelector::reference("hr-import", "1234")).await?;
 /// if cancelled.iter().any(|slot| slot.running) {
-///     println!("an import of 1234 is running, and goes on");
+///     println!("an import of 1234 is running, and ends soon");
 /// }
 /// println!("{} of 1234 will not run", cancelled.iter().filter(|slot| slot.waiting).count());
 /// # Ok(())
@@ -324,9 +328,13 @@ pub struct Cancel {
 pub struct Cancelled {
     /// The slot.
     pub slot: DedupSlot,
+    /// The id of the event that waited or ran, if the register had it just before. By its id the register may tell later what became of
+    /// the event.
+    pub id: Option<String>,
     /// Whether an event waited in the slot, as far as the register knows. It will not run.
     pub waiting: bool,
-    /// Whether an event of the slot was started and not settled. Its run goes on, and is not tried again.
+    /// Whether an event of the slot was started and not settled. Its worker is told when it renews the lease, and ends the run.
+    /// The event is not tried again.
     pub running: bool,
     /// Whether the slot was cancelled before. If the first answer to this call was lost, this call itself may have done
     /// so.

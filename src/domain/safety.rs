@@ -10,7 +10,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use fancy_regex::Regex;
 
 use super::{
-    desired::{Argument, Desired, Exchange, LIMIT, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Policy, Queue, SINGLE, Target},
+    desired::{
+        Argument, Desired, Exchange, LIMIT, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Policy, Queue, RETENTION, SINGLE, Target,
+    },
     names,
     spec::QueueType,
     ttl::LONGEST,
@@ -46,8 +48,16 @@ pub enum Hazard {
         argument: String,
     },
     /// A queue has no known type. Without one the default of the virtual host would decide.
-    #[error("queue {0} is neither a quorum queue nor a classic one")]
+    #[error("queue {0} is neither a quorum queue nor a classic one, nor a stream")]
     Type(String),
+    /// An event could come to a stream. No worker takes it from there.
+    #[error("stream {stream} is on the way of events: exchange {exchange} leads there")]
+    OnTheWay {
+        /// The stream.
+        stream: String,
+        /// The exchange that leads to the stream, and that events may pass.
+        exchange: String,
+    },
     /// A binding, a dead-letter exchange or an alternate exchange refers to an object that is not declared.
     #[error("{from} leads to {to}, which does not exist")]
     Missing {
@@ -69,7 +79,7 @@ pub enum Hazard {
     /// A queue does not set the overflow `reject-publish`. Without it RabbitMQ silently ignores `at-least-once`.
     #[error("queue {0} dead-letters at most once, because its x-overflow is not reject-publish")]
     NotRejecting(String),
-    /// A queue has a maximum length. A full queue wedges every hatchery that leads to it.
+    /// A queue has a maximum length. A full queue wedges every hatchery that leads to it, and a stream loses its last word.
     #[error("queue {queue} is bounded by {argument}")]
     Bounded {
         /// The queue.
@@ -77,6 +87,9 @@ pub enum Hazard {
         /// The argument that bounds the queue.
         argument: String,
     },
+    /// A stream has no maximum length, and would fill the disk. RabbitMQ then blocks every publisher.
+    #[error("stream {0} has no policy that limits its size")]
+    Endless(String),
     /// A queue would expire. RabbitMQ deletes an expired queue with its events and dead-letters none of them.
     #[error("queue {0} has x-expires, and RabbitMQ would delete it with its events")]
     Expires(String),
@@ -93,12 +106,22 @@ pub enum Hazard {
     /// comes back too often.
     #[error("queue {0} has neither a dead-letter exchange nor x-delivery-limit {NO_DELIVERY_LIMIT}")]
     Limited(String),
-    /// A policy sets something other than the delivery limit. Safety depends on the queues' arguments, and a policy
+    /// A policy sets something other than the delivery limit and the retention of a stream. Safety depends on the queues' arguments, and a policy
     /// must not interfere with them.
     #[error("policy {policy} sets {key}")]
     Tuned {
         /// The policy.
         policy: String,
+        /// The key that the policy sets.
+        key: String,
+    },
+    /// A policy limits what a queue keeps. Only the stream of the life of events may lose what it holds.
+    #[error("policy {policy} limits {queue} by {key}")]
+    Kept {
+        /// The policy.
+        policy: String,
+        /// The queue or stream.
+        queue: String,
         /// The key that the policy sets.
         key: String,
     },
@@ -145,6 +168,10 @@ pub fn prove(desired: &Desired) -> Result<(), Unsafe> {
     for policy in &desired.policies {
         policy_in(desired, policy, &mut hazards);
     }
+    hazards.extend(endless(desired).map(Hazard::Endless));
+    let passed = ways::to_streams(desired).into_iter();
+    hazards
+        .extend(passed.map(|(stream, exchange)| Hazard::OnTheWay { stream: stream.into(), exchange: exchange.into() }));
     hazards.extend(ways::circle(desired).map(Hazard::Circle));
     if hazards.is_empty() { Ok(()) } else { Err(Unsafe(hazards)) }
 }
@@ -158,11 +185,12 @@ fn text<'a>(queue: &'a Queue, argument: &str) -> Option<&'a str> {
 }
 
 fn names_in(owner: &str, objects: impl Iterator<Item = Target>, hazards: &mut Vec<Hazard>) {
-    let (lock, moving) = (names::lock(owner), format!("{owner}.moving."));
+    let (locks, moving) = ([names::lock(owner), names::control_lock(owner)], format!("{owner}.moving."));
     let mut seen = HashSet::new();
     for object in objects {
         let name = object.name();
-        let ours = matches!(object, Target::Queue(_)) && (name == lock || name.starts_with(&moving));
+        let ours =
+            matches!(object, Target::Queue(_)) && (locks.iter().any(|lock| name == lock) || name.starts_with(&moving));
         if ours || name.is_empty() || name.strip_prefix(RESERVED).is_some_and(|rest| rest.starts_with('.')) {
             hazards.push(Hazard::Reserved(object.clone()));
         }
@@ -232,7 +260,7 @@ impl<'a> There<'a> {
         let name = || queue.name.clone();
         let has = |argument: &str| queue.arguments.contains_key(argument);
         let quorum = text(queue, "x-queue-type") == Some(QueueType::Quorum.as_str());
-        if !quorum && text(queue, "x-queue-type") != Some(QueueType::Classic.as_str()) {
+        if !quorum && !queue.is_stream() && text(queue, "x-queue-type") != Some(QueueType::Classic.as_str()) {
             hazards.push(Hazard::Type(name()));
         }
         if text(queue, OWNER) != Some(owner) {
@@ -278,24 +306,38 @@ fn alternate(exchange: &Exchange) -> Option<&str> {
 /// Returns the hazard of an argument that a queue of this type must not have, whatever its value.
 fn forbidden(queue: &Queue, argument: &str, quorum: bool) -> Option<Hazard> {
     let name = || queue.name.clone();
+    let stream = queue.is_stream();
     Some(match argument {
-        OWNER | SINGLE | "x-queue-type" | "x-message-ttl" | "x-dead-letter-exchange" => return None,
+        OWNER | "x-queue-type" => return None,
+        SINGLE | "x-message-ttl" | "x-dead-letter-exchange" if !stream => return None,
         "x-dead-letter-strategy" | "x-overflow" | LIMIT | LOCATOR if quorum => return None,
         "x-expires" => Hazard::Expires(name()),
         "x-dead-letter-routing-key" => Hazard::Rekeyed(name()),
         "x-max-length" | "x-max-length-bytes" => Hazard::Bounded { queue: name(), argument: argument.to_owned() },
+        "x-max-age" if stream => Hazard::Bounded { queue: name(), argument: argument.to_owned() },
         _ => Hazard::Unknown { object: queue_of(queue), argument: argument.to_owned() },
     })
 }
 
 fn policy_in(desired: &Desired, policy: &Policy, hazards: &mut Vec<Hazard>) {
-    for key in policy.definition.keys().filter(|key| *key != "delivery-limit") {
+    let is_of_retention = |key: &str| RETENTION.contains(&key);
+    for key in policy.definition.keys().filter(|key| *key != "delivery-limit" && !is_of_retention(key)) {
         hazards.push(Hazard::Tuned { policy: policy.name.clone(), key: key.clone() });
     }
     let Ok(pattern) = Regex::new(&policy.pattern) else {
         hazards.push(Hazard::Pattern(policy.name.clone()));
         return;
     };
+    let life_cycle = names::life_cycle(&desired.owner);
+    let keeping = desired.queues.iter().filter(|queue| queue.name != life_cycle || !queue.is_stream());
+    for queue in keeping.filter(|queue| pattern.is_match(&queue.name).unwrap_or(true)) {
+        for key in policy.definition.keys().filter(|key| is_of_retention(key)) {
+            hazards.push(Hazard::Kept { policy: policy.name.clone(), queue: queue.name.clone(), key: key.clone() });
+        }
+    }
+    if !policy.definition.contains_key("delivery-limit") {
+        return;
+    }
     let unlimited = desired.queues.iter().filter(|queue| {
         let has = |argument| queue.arguments.contains_key(argument);
         !has("x-dead-letter-exchange") || has(SINGLE)
@@ -304,6 +346,18 @@ fn policy_in(desired: &Desired, policy: &Policy, hazards: &mut Vec<Hazard>) {
     for queue in names.into_iter().filter(|queue| pattern.is_match(queue).unwrap_or(true)) {
         hazards.push(Hazard::Lowered { policy: policy.name.clone(), queue: queue.to_owned() });
     }
+}
+
+/// Returns the streams that no policy limits, but for the one with the switches, on which people write now and then.
+fn endless(desired: &Desired) -> impl Iterator<Item = String> {
+    let control = names::control(&desired.owner);
+    let limits = |policy: &Policy, name: &str| {
+        policy.definition.contains_key("max-length-bytes")
+            && Regex::new(&policy.pattern).is_ok_and(|pattern| pattern.is_match(name).unwrap_or(false))
+    };
+    let streams = desired.queues.iter().filter(move |queue| queue.is_stream() && queue.name != control);
+    let free = streams.filter(move |queue| !desired.policies.iter().any(|policy| limits(policy, &queue.name)));
+    free.map(|queue| queue.name.clone())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
-    spec::{OnFailure, Retry},
+    spec::{OnExpiry, OnFailure, Retry},
     time,
     ttl::Ttl,
 };
@@ -118,15 +118,8 @@ pub enum Next {
 /// The end of a delivery: which copy of the event is published, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The event is handled to its end.
-    Done,
-    /// The handler has ended the event by a business rule.
-    Discard {
-        /// The business rule, in one line.
-        reason: String,
-    },
-    /// The event did not run, because its schedule does not want it.
-    Skip,
+    /// Nothing is left to do but to settle the event.
+    Finish(Finish),
     /// The run failed, but no copy is published. The failure is logged and counted.
     Drop {
         /// The failure, for the log.
@@ -155,14 +148,26 @@ pub enum Decision {
     },
     /// A copy goes to dead-letter, with this failure in its headers.
     DeadLetter(Failed),
+    /// The event expired at this time, and a copy goes to dead-letter, with this failure in its headers.
+    Expire(Timestamp, Failed),
 }
 
-impl Decision {
-    /// Whether nothing is left to do but to settle the event.
-    #[must_use]
-    pub const fn is_finish(&self) -> bool {
-        matches!(self, Self::Done | Self::Discard { .. } | Self::Skip)
-    }
+/// Why nothing is left to do but to settle an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The event is handled to its end.
+    Done,
+    /// The handler has ended the event by a business rule.
+    Discard {
+        /// The business rule, in one line.
+        reason: String,
+    },
+    /// The event was cancelled while it ran.
+    Cancelled,
+    /// The event did not run, because it expired at this time.
+    Expire(Timestamp),
+    /// The event did not run, because its schedule does not want it.
+    Skip,
 }
 
 /// The failure of an event, as the headers of its copy show it.
@@ -221,8 +226,8 @@ pub fn beyond(outcome: &Outcome, now: Timestamp, longest: Duration) -> Option<Du
 #[must_use]
 pub fn decide(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Next {
     Next::Settle(match outcome {
-        Outcome::Done => Decision::Done,
-        Outcome::Discard { reason } => Decision::Discard { reason: one_line(&reason) },
+        Outcome::Done => Decision::Finish(Finish::Done),
+        Outcome::Discard { reason } => Decision::Finish(Finish::Discard { reason: one_line(&reason) }),
         Outcome::Requeue { at, reason } => Decision::Requeue { at, reason: one_line(&reason) },
         Outcome::DeadLetter { reason } => {
             let error = one_line(&reason);
@@ -292,6 +297,20 @@ pub fn crashed(crashes: u32, back: u32, attempts: u32, limit: u32, now: Timestam
         times.map_or_else(String::new, |times| format!(", and it was redelivered {times} before it had an id"));
     let error = format!("it was started {crashes} times and never settled{redelivered}");
     Some(Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) }))
+}
+
+/// Decides what becomes of an event that expired at this time, before it started.
+#[must_use]
+pub fn expired(at: Timestamp, on_expiry: OnExpiry, now: Timestamp) -> Decision {
+    match on_expiry {
+        OnExpiry::Discard => Decision::Finish(Finish::Expire(at)),
+        OnExpiry::DeadLetter => {
+            let reason = format!("expired at {}, before it started", time::millis_text(at));
+            // Without the time, so that dead letters are grouped.
+            let failure = dated(now, "expired before it started");
+            Decision::Expire(at, Failed { attempts: 0, reason, failure })
+        }
+    }
 }
 
 /// The number of deaths after which an event is a suspect and runs alone: any other event of the worker may have caused

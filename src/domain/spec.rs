@@ -8,10 +8,13 @@ use std::{
 };
 
 use super::{
+    breaker::BreakerSpec,
     delay::Ladder,
+    life_cycle::LifeCycle,
     register::Terms,
     schedule::definition::Definition,
     source::SourceSpec,
+    switches::{Name, Paused},
     ttl::Ttl,
     words::{EventType, Word},
 };
@@ -38,6 +41,8 @@ pub struct Topology {
     pub renamed_from: Vec<Word>,
     /// Existing exchanges and queues that the topology takes over although they have no label.
     pub adopt: BTreeSet<String>,
+    /// The reason why the file pauses all types and sources; empty if it gives none. Workers follow the stream with the switches, not this.
+    pub paused: Option<String>,
     /// The type of every queue.
     pub queue_type: QueueType,
     /// The named timers (`hatcheries`), in the order of the file, each once.
@@ -50,12 +55,16 @@ pub struct Topology {
     pub ack_timeout: Duration,
     /// The largest payload that is published, in bytes.
     pub max_payload: usize,
+    /// The stream that is told what happens to events.
+    pub life_cycle: LifeCycle,
     /// The event types by name.
     pub types: BTreeMap<EventType, TypeSpec>,
     /// The schedules by name.
     pub schedules: BTreeMap<Word, Definition>,
     /// The queues of foreign messages that become events, by name.
     pub sources: BTreeMap<Word, SourceSpec>,
+    /// The type whose events tell of a breaker that opens.
+    pub notify: Option<EventType>,
 }
 
 /// The type of every queue on the broker.
@@ -111,6 +120,8 @@ pub struct RedisSpec {
 pub struct TypeSpec {
     /// The former names of the type, the oldest first.
     pub renamed_from: Vec<EventType>,
+    /// The reason why the file pauses the type; empty if it gives none. Workers follow the stream with the switches, not this.
+    pub paused: Option<String>,
     /// The most deliveries that a worker holds.
     pub prefetch: u16,
     /// The most handlers that a worker runs at a time.
@@ -125,6 +136,8 @@ pub struct TypeSpec {
     pub on_failure: OnFailure,
     /// The delays and the number of attempts.
     pub retry: Retry,
+    /// The fate of an event that expires before it starts.
+    pub on_expiry: OnExpiry,
     /// The number of deaths of its worker after which an event goes to dead-letter, at least 3. From its third start on
     /// the event runs alone.
     pub crash_limit: u32,
@@ -134,6 +147,8 @@ pub struct TypeSpec {
     pub exclusive: bool,
     /// How long a claim lasts without being renewed. A worker renews it after each third of this time.
     pub lease: Duration,
+    /// The circuit breaker, if the type has one.
+    pub breaker: Option<BreakerSpec>,
     /// The largest payload that the register keeps, in bytes. `None` if it keeps none.
     pub keep_payload: Option<usize>,
 }
@@ -200,6 +215,15 @@ pub enum OnFailure {
     Drop,
 }
 
+/// The fate of an event that expires before it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnExpiry {
+    /// The event goes to the dead-letter queue.
+    DeadLetter,
+    /// The event is acknowledged, and gone.
+    Discard,
+}
+
 /// The delays between attempts, and the number of attempts before the dead-letter queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
@@ -213,6 +237,22 @@ pub struct Retry {
 }
 
 impl Topology {
+    /// Returns what the file pauses, with the reasons.
+    pub fn pauses(&self) -> impl Iterator<Item = (Paused, String)> {
+        let all = self.paused.iter().map(|reason| (Paused::All, reason.clone()));
+        let types =
+            self.types.iter().filter_map(|(name, spec)| Some((Paused::Type(Name(name.clone())), spec.paused.clone()?)));
+        let sources = self
+            .sources
+            .iter()
+            .filter_map(|(name, spec)| Some((Paused::Source(Name(name.clone())), spec.paused.clone()?)));
+        let schedules = self
+            .schedules
+            .iter()
+            .filter_map(|(name, spec)| Some((Paused::Schedule(Name(name.clone())), spec.paused.clone()?)));
+        all.chain(types).chain(sources).chain(schedules)
+    }
+
     /// Returns the types that have a quarantine queue.
     pub fn with_quarantine(&self) -> impl Iterator<Item = (&EventType, &TypeSpec)> {
         self.types.iter().filter(|(_, spec)| spec.has_quarantine())
@@ -272,6 +312,12 @@ impl TypeSpec {
     #[must_use]
     pub fn has_quarantine(&self) -> bool {
         !self.register && !self.keeps_order()
+    }
+
+    /// Returns the oldest name of this type, whose present name is given.
+    #[must_use]
+    pub fn first_name<'a>(&'a self, name: &'a EventType) -> &'a EventType {
+        self.renamed_from.first().unwrap_or(name)
     }
 
     /// Returns the most handlers that a worker runs at a time, if it was started with the concurrency `instead` of the

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::settlement::{Decision, Failed};
+use super::settlement::{Decision, Failed, Finish};
 
 /// Something that has happened to an event, for [`Worker::observe`](crate::Worker::observe).
 ///
@@ -28,6 +28,12 @@ pub enum Transition {
     Discarded {
         /// The handler's reason, in one line.
         reason: String,
+        /// How long the run took.
+        took: Duration,
+    },
+    /// The event was cancelled while it ran. Nothing of the run's outcome is carried out.
+    #[non_exhaustive]
+    Cancelled {
         /// How long the run took.
         took: Duration,
     },
@@ -68,6 +74,14 @@ pub enum Transition {
     PutOff,
     /// A newer event of its reference runs in its place.
     Replaced,
+    /// The event has expired before it started, and does not run.
+    #[non_exhaustive]
+    Expired {
+        /// When it expired.
+        at: Timestamp,
+        /// Whether it is in dead-letter. If not, it is gone (`on-expiry: discard`).
+        dead_lettered: bool,
+    },
     /// The event is in dead-letter.
     #[non_exhaustive]
     DeadLettered {
@@ -110,22 +124,26 @@ impl Transition {
     /// Returns what a decision comes to after a run that took so long. `None` if the event was skipped.
     pub(crate) fn of(decision: &Decision, took: Option<Duration>, max_attempts: u32) -> Option<Self> {
         let ran = took.unwrap_or_default();
-        let retried = |failed: &Failed, after| Self::Failed {
-            attempt: failed.attempts,
-            max_attempts,
-            error: failed.error().to_owned(),
-            took: ran,
-            then: Then::Retry { after },
-        };
+        let retried = |failed, after| Self::failed(failed, ran, max_attempts, Then::Retry { after });
         Some(match decision {
-            Decision::Skip => return None,
-            Decision::Done => Self::Done { took: ran },
-            Decision::Discard { reason } => Self::Discarded { reason: reason.clone(), took: ran },
+            Decision::Finish(Finish::Skip) => return None,
+            Decision::Finish(Finish::Expire(at)) => Self::Expired { at: *at, dead_lettered: false },
+            Decision::Expire(at, _) => Self::Expired { at: *at, dead_lettered: true },
+            Decision::Finish(Finish::Done) => Self::Done { took: ran },
+            Decision::Finish(Finish::Cancelled) => Self::Cancelled { took: ran },
+            Decision::Finish(Finish::Discard { reason }) => Self::Discarded { reason: reason.clone(), took: ran },
             Decision::Drop { reason } => Self::Dropped { reason: reason.clone(), took: ran },
             Decision::Retry { ttl, failed } => retried(failed, ttl.as_duration()),
             Decision::RetryAfter { after, failed } => retried(failed, *after),
             Decision::Requeue { at, reason } => Self::Requeued { at: *at, reason: reason.clone(), took: ran },
             Decision::DeadLetter(failed) => Self::DeadLettered { reason: failed.reason.clone(), took },
         })
+    }
+
+    /// Returns the failure of a run after which the event runs again.
+    pub(crate) fn failed(failed: &Failed, took: Duration, max_attempts: u32, then: Then) -> Self {
+        // An attempt in place counts once its last try has failed.
+        let attempt = failed.attempts.saturating_add(matches!(then, Then::InPlace { .. }).into());
+        Self::Failed { attempt, max_attempts, error: failed.error().to_owned(), took, then }
     }
 }

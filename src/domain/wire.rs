@@ -7,7 +7,7 @@ pub mod fields;
 mod header;
 pub mod kept;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -38,6 +38,30 @@ pub enum Poison {
     /// The event is no schedule's, although its id or its header says so.
     #[error("poison: the event is not of the schedule `{0}`, although its id or its header `schedule` says so")]
     Forged(String),
+    /// The event is of another type of the file.
+    #[error(
+        "poison: the event is of the type {0} and came to the queue of another type; look for a binding that topology.yaml does not ask for"
+    )]
+    Misrouted(EventType),
+}
+
+/// Returns the type that a message from the queue of `event_type` is of instead: its routing key names that one, and no property
+/// says otherwise. A message that somebody moves in the management UI has the queue's name as its routing key.
+#[must_use]
+pub fn misrouted<'t, V>(
+    event_type: &EventType,
+    incoming: &Incoming,
+    types: &'t BTreeMap<EventType, V>,
+) -> Option<&'t EventType> {
+    let (word, _) = incoming.routing_key.split_once('.')?;
+    if word == event_type.as_str() || incoming.properties.kind.as_deref() == Some(event_type.as_str()) {
+        return None;
+    }
+    let is_moved = || {
+        let kinds = ["processor", "aside", "dead-letter"];
+        kinds.iter().any(|kind| incoming.routing_key.ends_with(&format!(".{kind}.{event_type}")))
+    };
+    types.get_key_value(word).map(|(other, _)| other).filter(|_| !is_moved())
 }
 
 /// The largest headers that a copy may take over, in bytes. All properties of a message must fit in one AMQP frame, by
@@ -106,7 +130,10 @@ pub fn decode(
     fresh_id: impl FnOnce() -> String,
 ) -> Result<Event, Box<(Poison, Incoming)>> {
     match read(event_type, &incoming, now, fresh_id) {
-        Ok(event) => Ok(Event { payload: incoming.body, properties: kept_with(incoming.properties), ..event }),
+        Ok(event) => {
+            let properties = kept_with(incoming.properties, &incoming.routing_key);
+            Ok(Event { payload: incoming.body, properties, ..event })
+        }
         Err(poison) => Err(Box::new((poison, incoming))),
     }
 }
@@ -127,6 +154,7 @@ pub fn decode_kept(
     let kept = incoming.properties.headers.iter().filter(|(name, _)| is_kept(name));
     let headers = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
     let properties = Properties { headers, ..incoming.properties.without_headers() };
+    let properties = kept_with(properties, &incoming.routing_key);
     Ok(Event { payload: incoming.body.clone(), properties, ..event })
 }
 
@@ -136,10 +164,30 @@ pub fn nbf(incoming: &Incoming) -> Option<Timestamp> {
     Reader(&incoming.properties.headers).time(header::NBF).ok()?
 }
 
-/// Returns the properties that an event keeps for its copies beside its own fields, which [`encode`] writes again.
-fn kept_with(mut properties: Properties) -> Properties {
+/// Returns the properties that an event keeps for its copies beside its own fields, which [`encode`] writes again. The property `type`
+/// is one of these if it names the event's type, perhaps by a former name; any other is its publisher's.
+fn kept_with(mut properties: Properties, routing_key: &str) -> Properties {
     properties.headers.retain(|name, _| is_kept(name));
+    let named = routing_key.split('.').next();
+    properties.kind = properties.kind.filter(|kind| !kind.is_empty() && Some(kind.as_str()) != named);
     properties
+}
+
+/// Returns a new event with what it takes over from a message that was saved: all that a copy would, but for the fields of the event.
+#[must_use]
+pub fn restored(event: Event, properties: Properties) -> Event {
+    let headers = Reader(&properties.headers);
+    let created_at = headers.time(header::CREATED_AT).ok().flatten().or_else(|| seconds(properties.timestamp));
+    let traceparent = headers.text(header::TRACEPARENT, "text").ok().flatten().map(str::to_owned);
+    let properties = kept_with(properties, event.event_type.as_str());
+    Event {
+        created_at: created_at.unwrap_or(event.created_at),
+        content_type: properties.content_type.clone(),
+        correlation_id: properties.correlation_id.clone(),
+        traceparent,
+        properties,
+        ..event
+    }
 }
 
 fn is_kept(header: &str) -> bool {
@@ -193,6 +241,7 @@ fn read(
         reference,
         created_at,
         nbf: headers.time(header::NBF)?,
+        expires: headers.time(header::EXPIRES)?,
         attempts: headers.small(header::ATTEMPTS)?,
         busy,
         crashes: headers.small(header::CRASHES)?,
@@ -278,7 +327,7 @@ impl<'a> Reader<'a> {
 pub fn encode(event: &Event) -> Properties {
     let mut properties = event.properties.clone();
     properties.message_id = Some(event.id.clone());
-    properties.kind = Some(event.event_type.to_string());
+    properties.kind.get_or_insert_with(|| event.event_type.to_string());
     properties.timestamp = u64::try_from(event.created_at.as_second()).ok();
     properties.content_type.clone_from(&event.content_type);
     properties.correlation_id.clone_from(&event.correlation_id);
@@ -291,6 +340,7 @@ pub fn encode(event: &Event) -> Properties {
     set(header::REFERENCE, event.reference.as_ref().map(|reference| Value::text(reference.as_str())));
     set(header::CREATED_AT, Some(Value::text(&millis_text(event.created_at))));
     set(header::NBF, event.nbf.map(|nbf| Value::text(&millis_text(nbf))));
+    set(header::EXPIRES, event.expires.map(|expires| Value::text(&millis_text(expires))));
     set(header::ATTEMPTS, Some(Value::I64(event.attempts.into())));
     set(header::BUSY, (event.busy > 0).then(|| Value::I64(event.busy.into())));
     set(header::CRASHES, (event.crashes > 0).then(|| Value::I64(event.crashes.into())));

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use rstest::rstest;
 
 use super::*;
@@ -24,6 +26,7 @@ fn an_event_is_read_as_it_is_written() {
                 ("reference", Value::text("1234")),
                 ("created_at", Value::text("2026-05-28T20:26:40.123Z")),
                 ("nbf", Value::text("2026-05-28T20:26:45.000Z")),
+                ("expires", Value::text("2026-05-28T20:36:45.000Z")),
                 ("attempts", Value::I64(2)),
                 ("busy", Value::I64(1)),
                 ("reason", Value::text("busy: times=1 its reference was taken, or could not be read; why")),
@@ -52,6 +55,34 @@ fn a_message_with_a_key_and_a_body_alone_is_an_event() {
     let event = decode(&word("mail"), bare, noon(), || "fresh".into()).expect("an event");
     assert_eq!((event.id.as_str(), event.created_at, event.attempts), ("fresh", noon(), 0));
     assert_eq!(event.stamp, CopyVersion::uncontested("fresh", 0));
+}
+
+/// It is noon.
+#[rstest]
+#[case::at_its_expiry(0, &[], 0, true)]
+#[case::long_after_it(-86_400, &[], 0, true)]
+#[case::before_it(1, &[], 0, false)]
+#[case::a_start_was_not_settled(-1, &[], 1, false)]
+#[case::a_copy_of_a_started_one(-1, &[("generation", Value::I64(1))], 0, false)]
+#[case::a_failure(-1, &[("attempts", Value::I64(1))], 0, false)]
+#[case::a_crash(-1, &[("crashes", Value::I64(1))], 0, false)]
+#[case::put_off_as_busy(-1, &[("busy", Value::I64(3))], 0, true)]
+#[case::of_a_reference(-1, &[("reference", Value::text("1"))], 0, true)]
+#[case::it_competes(-1, &[("reference", Value::text("1")), ("slot", Value::text("i")), ("version", Value::I64(5))], 0, false)]
+fn an_event_expires_unless_it_was_started(
+    #[case] seconds: i64,
+    #[case] headers: &[(&str, Value)],
+    #[case] crashes: u32,
+    #[case] expected: bool,
+) {
+    let expires = noon() + jiff::SignedDuration::from_secs(seconds);
+    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let expiry = ("expires".to_owned(), Value::text(&millis_text(expires)));
+    let headers = headers.chain([expiry]).collect();
+    let properties = Properties { headers, ..Properties::default() };
+    let message = Incoming { routing_key: "mail.now".into(), properties, body: "x".into() };
+    let event = decode(&word("mail"), message, noon(), || "fresh".into()).expect("an event");
+    assert_eq!(event.expired(crashes, noon()), expected.then_some(expires));
 }
 
 fn death(reason: &str) -> Value {
@@ -89,9 +120,31 @@ fn an_event_that_a_person_sent_is_recognised(
 }
 
 #[rstest]
+#[case::its_own("mail.now", None, false)]
+#[case::another("pay.now", None, true)]
+#[case::a_property_of_ours("pay.now", Some("pay"), true)]
+#[case::a_property_of_its_publisher("pay.now", Some("com.example.Pay"), true)]
+#[case::it_says_that_it_belongs_here("pay.now", Some("mail"), false)]
+#[case::no_type_of_the_file("letter.now", Some("letter"), false)]
+#[case::moved_by_hand("pay.processor.mail", None, false)]
+#[case::moved_by_hand_to_dead_letter("pay.dead-letter.mail", None, false)]
+fn an_event_of_another_type_is_known_by_its_key(
+    #[case] key: &str,
+    #[case] kind: Option<&str>,
+    #[case] misrouted: bool,
+) {
+    let properties = Properties { kind: kind.map(str::to_owned), ..Properties::default() };
+    let incoming = Incoming { routing_key: key.into(), properties, body: "{}".into() };
+    let types = BTreeMap::from([(word("mail"), 1), (word("pay"), 2)]);
+    let found = super::misrouted(&word("mail"), &incoming, &types);
+    assert_eq!(found.map(ToString::to_string).as_deref(), misrouted.then_some("pay"));
+}
+
+#[rstest]
 #[case::number_as_text("attempts", Value::text("1"))]
 #[case::negative("generation", Value::I64(-1))]
 #[case::no_time("nbf", Value::text("tomorrow"))]
+#[case::no_expiry("expires", Value::I64(60))]
 #[case::text_as_number("reference", Value::I64(1234))]
 #[case::no_reference("reference", Value::text(""))]
 #[case::no_text("reason", Value::Text(vec![0xff]))]

@@ -97,13 +97,32 @@ impl FromStr for Reference {
     }
 }
 
-/// Escapes the control characters of a foreign text for a log, so that they cannot control a terminal or begin a line.
+/// Tells whether a character controls a terminal, reverses the direction of the text after it, or is invisible. Two references that
+/// differ only in an invisible character would look the same.
+#[must_use]
+pub fn acts(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Escapes the characters of a foreign text that [`act`](acts), so that they cannot control a terminal, begin a line, or hide.
 #[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
+    if !text.contains(acts) {
         return Cow::Borrowed(text);
     }
-    let shown = text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() });
+    let shown = text.chars().map(|c| if acts(c) { c.escape_default().to_string() } else { c.to_string() });
     Cow::Owned(shown.collect())
 }
 
@@ -240,7 +259,8 @@ mod tests {
     #[test]
     fn control_characters_of_a_foreign_text_are_escaped() {
         assert_eq!(plain("a\u{1b}[31mred\n\tb\u{9b}"), "a\\u{1b}[31mred\\n\\tb\\u{9b}");
-        assert!(matches!(plain("0196f3a2 é"), Cow::Borrowed("0196f3a2 é")));
+        assert_eq!(plain("ab\u{202e}dc\u{2066}\u{200b}\u{feff}"), "ab\\u{202e}dc\\u{2066}\\u{200b}\\u{feff}");
+        assert!(matches!(plain("0196f3a2 é 従業員"), Cow::Borrowed("0196f3a2 é 従業員")));
     }
 
     #[rstest]

@@ -9,7 +9,10 @@ use super::{
     yaml::{Node, Value, describe},
 };
 pub(super) use crate::domain::ttl::say;
-use crate::domain::ttl::{self, TtlError};
+use crate::domain::{
+    breaker::Errors,
+    ttl::{self, TtlError},
+};
 
 /// Checks that a whole number is from `least` to `most`.
 pub(super) fn whole(key: &Key, least: u64, most: u64, number: u64) -> Checked<Item> {
@@ -57,6 +60,25 @@ pub(super) fn size(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
         Some(_) => Err((format!("`{}` is above {}KiB; Redis holds it in memory", key.name, most >> 10), help)),
         None => Err((format!("`{}` is not a number of bytes", key.name), help)),
     }
+}
+
+/// Checks that a number of bytes on disk is from `least` to `most`.
+pub(super) fn disk(key: &Key, least: u64, most: u64, found: Option<u64>) -> Checked<Item> {
+    let (least_text, most_text) = (bytes_text(least), bytes_text(most));
+    let help = format!("write a number of bytes from {least} to {most}, or one like {least_text} or 1GiB");
+    match found {
+        Some(number) if (least..=most).contains(&number) => Ok(Item::Whole(number)),
+        Some(number) if number < least => Err((format!("`{}` is below {least_text}", key.name), help)),
+        Some(_) => Err((format!("`{}` is above {most_text}", key.name), help)),
+        None => Err((format!("`{}` is not a number of bytes", key.name), help)),
+    }
+}
+
+/// Returns a number of bytes in the largest unit that divides it.
+pub(crate) fn bytes_text(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(bits, _)| bytes != 0 && bytes.trailing_zeros() >= *bits);
+    unit.map_or_else(|| format!("{bytes}B"), |(bits, unit)| format!("{}{unit}", bytes >> bits))
 }
 
 /// The lower and the upper bound of a duration.
@@ -120,6 +142,26 @@ pub(super) fn share(reader: &Reader<'_>, key: &str, node: &Node) -> Checked<Item
             Err((message, help))
         }
     }
+}
+
+/// Parses the errors that open a breaker: a number from 1, or a part like `50%`. The runs by which a part is judged are another key.
+pub(super) fn errors(reader: &Reader<'_>, key: &Key, most: u64, node: &Node) -> Checked<Item> {
+    let found = match &node.value {
+        Value::Whole(number) if (1..=most).contains(number) => Some(Errors::Count(*number)),
+        Value::Text(_) => match share(reader, key.name, node) {
+            Ok(Item::Whole(thousandths @ 1..)) => Some(Errors::Share { thousandths, minimum: 0 }),
+            _ => None,
+        },
+        _ => None,
+    };
+    found.map(Item::Errors).ok_or_else(|| {
+        let message = format!(
+            "`{}` takes a number of errors or a part of the runs, and {} is none",
+            key.name,
+            quote(reader.source(node))
+        );
+        (message, format!("write a number from 1 to {most}, or a part like 50%"))
+    })
 }
 
 /// Returns the number in a text like `12.5%`.

@@ -3,15 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
+    breakers,
+    holding::{Holding, is_said},
     keys::{
-        ACK_TIMEOUT, ADOPT, BACKLOG_RETENTION, COALESCE, CONCURRENCY, CRASH_LIMIT, DEDUP_RETENTION, DEFAULTS, DELAY,
-        DELAYED, DELAYS, DRAIN_TIMEOUT, EXCLUSIVE, FailureWord, HANDLER_TIMEOUT, HATCHERIES, HORIZON, IMMEDIATE,
-        IN_PLACE, JITTER, KEEP_PAYLOAD, LADDER, LEASE, MAX_ATTEMPTS, MAX_PAYLOAD, MAX_WAIT, NAME, ON_FAILURE, PREFETCH,
-        PREFIX, QUEUE_TYPE, REDIS, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, RegisterWord, SHARDS, TRIES, TYPES,
-        WINDOW,
+        ACK_TIMEOUT, ADOPT, BACKLOG_RETENTION, COALESCE, CRASH_LIMIT, DEDUP_RETENTION, DEFAULTS, DELAY, DELAYED,
+        DELAYS, EXCLUSIVE, FailureWord, HATCHERIES, HORIZON, IMMEDIATE, IN_PLACE, JITTER, KEEP_PAYLOAD, LADDER, LEASE,
+        MAX_ATTEMPTS, MAX_PAYLOAD, MAX_WAIT, NAME, ON_EXPIRY, ON_FAILURE, PAUSED, PREFIX, QUEUE_TYPE, REDIS, REGISTER,
+        RENAMED_FROM, RESOLUTION, RETRY, RegisterWord, SHARDS, TRIES, TYPES, WINDOW,
     },
-    schedules,
-    section::{Named, Origin, Section, Timer},
+    life_cycle, schedules,
+    section::{Named, Section, Timer},
     sources,
 };
 use crate::domain::{
@@ -21,8 +22,6 @@ use crate::domain::{
     words::{EventType, Word},
 };
 
-/// The default prefetch of a type with `on-failure: block`.
-const PREFETCH_IN_ORDER: u64 = 10;
 /// The default `max-wait` of a type with a window, in windows.
 const MOST_WINDOWS: u32 = 10;
 /// The default `max-wait` of a type without a window.
@@ -36,28 +35,43 @@ pub(super) fn types(top: &Section) -> Option<Vec<(&Named, Section)>> {
 
 /// Returns the topology, or `None` if a key that it needs was refused.
 pub(super) fn topology(top: &Section) -> Option<Topology> {
-    let types: Option<BTreeMap<EventType, TypeSpec>> =
-        types(top)?.iter().map(|(named, section)| Some((named.name.parse().ok()?, type_spec(section)?))).collect();
+    let ack_timeout = top.get(&ACK_TIMEOUT).copied()?;
+    let of_type =
+        |(named, section): &(&Named, Section)| Some((named.name.parse().ok()?, type_spec(section, ack_timeout)?));
+    let types: Option<BTreeMap<EventType, TypeSpec>> = types(top)?.iter().map(of_type).collect();
     Some(Topology {
         name: top.get(&NAME)?.parse().ok()?,
         renamed_from: words(top)?,
         adopt: top.get(&ADOPT)?.iter().map(|name| name.text.clone()).collect(),
+        paused: top.get(&PAUSED).map(str::to_owned),
         queue_type: top.get(&QUEUE_TYPE).copied()?,
         hatcheries: ttls(top.get(&HATCHERIES)?)?,
         ladder: ladder(top.get(&LADDER)?)?,
         redis: redis(top.get(&REDIS)?)?,
-        ack_timeout: top.get(&ACK_TIMEOUT).copied()?,
+        ack_timeout,
         max_payload: usize::try_from(top.get(&MAX_PAYLOAD).copied()?).ok()?,
+        life_cycle: life_cycle::spec(top)?,
         types: types?,
         schedules: schedules::definitions(top)?,
         sources: sources::specs(top)?,
+        notify: breakers::notify(top),
     })
 }
 
 /// Returns the ladder, or `None` if no ladder has this resolution and horizon.
 pub(super) fn ladder(section: &Section) -> Option<Ladder> {
-    let ttl = |field| Ttl::new(*section.get(field)?).ok();
-    Ladder::new(ttl(&RESOLUTION)?, ttl(&HORIZON)?).ok()
+    let (resolution, horizon) = resolution_and_horizon(section)?;
+    Ladder::new(Ttl::new(resolution).ok()?, Ttl::new(horizon).ok()?).ok()
+}
+
+/// Returns the ladder's two lengths. The default of one gives way to the other.
+pub(super) fn resolution_and_horizon(section: &Section) -> Option<(Duration, Duration)> {
+    let (resolution, horizon) = (section.get(&RESOLUTION).copied()?, section.get(&HORIZON).copied()?);
+    Some(match (is_said(section, RESOLUTION.name), is_said(section, HORIZON.name)) {
+        (true, false) => (resolution, horizon.max(resolution)),
+        (false, _) => (resolution.min(horizon), horizon),
+        (true, true) => (resolution, horizon),
+    })
 }
 
 fn redis(section: &Section) -> Option<RedisSpec> {
@@ -69,53 +83,27 @@ fn redis(section: &Section) -> Option<RedisSpec> {
     })
 }
 
-fn type_spec(section: &Section) -> Option<TypeSpec> {
+fn type_spec(section: &Section, ack: Duration) -> Option<TypeSpec> {
     let coalesce = coalesce(section.get(&COALESCE)?);
+    let holding = Holding::of(section, ack)?;
     Some(TypeSpec {
         renamed_from: words(section)?,
-        prefetch: u16::try_from(prefetch(section)?).ok()?,
-        concurrency: u16::try_from(concurrency(section)?).ok()?,
-        handler_timeout: section.get(&HANDLER_TIMEOUT).copied()?,
-        drain_timeout: section.get(&DRAIN_TIMEOUT).copied()?,
+        paused: section.get(&PAUSED).map(str::to_owned),
+        prefetch: u16::try_from(holding.prefetch).ok()?,
+        concurrency: u16::try_from(holding.concurrency).ok()?,
+        handler_timeout: holding.handler,
+        drain_timeout: holding.drain,
         coalesce,
         on_failure: on_failure(section)?,
         retry: retry(section)?,
+        on_expiry: section.get(&ON_EXPIRY).copied()?,
         crash_limit: u32::try_from(section.get(&CRASH_LIMIT).copied()?).ok()?,
         register: section.get(&REGISTER).copied()? == RegisterWord::On,
         exclusive: section.get(&EXCLUSIVE).copied().unwrap_or_else(|| coalesces(&coalesce)),
         lease: section.get(&LEASE).copied()?,
+        breaker: breakers::spec(section),
         keep_payload: usize::try_from(section.get(&KEEP_PAYLOAD).copied()?).ok().filter(|bytes| *bytes > 0),
     })
-}
-
-/// The default depends on `on-failure`. With `block` the deliveries are handled one by one, so a small prefetch is enough.
-/// With `in-place` each delivery may take several tries, so the prefetch is divided by their number.
-pub(super) fn prefetch(section: &Section) -> Option<u64> {
-    let prefetch = section.get(&PREFETCH).copied()?;
-    match section.get(&ON_FAILURE).copied()? {
-        _ if is_said(section, PREFETCH.name) => Some(prefetch),
-        FailureWord::Block => Some(PREFETCH_IN_ORDER.min(prefetch)),
-        FailureWord::InPlace => {
-            let tries = section.get(&IN_PLACE)?.get(&TRIES)?;
-            Some((prefetch / tries).max(section.get(&CONCURRENCY).copied()?.min(prefetch)))
-        }
-        _ => Some(prefetch),
-    }
-}
-
-/// A type with `on-failure: block` runs one handler, whatever `concurrency` is in `defaults`.
-pub(super) fn concurrency(section: &Section) -> Option<u64> {
-    let said = section.get(&CONCURRENCY).copied()?;
-    Some(if blocks(section) { 1 } else { said })
-}
-
-pub(super) fn blocks(section: &Section) -> bool {
-    section.get(&ON_FAILURE) == Some(&FailureWord::Block)
-}
-
-/// Whether the file sets this key, in the type or in `defaults`.
-fn is_said(section: &Section, key: &str) -> bool {
-    section.blame(&[key]).is_some_and(|(origin, _)| origin != Origin::Table)
 }
 
 fn on_failure(section: &Section) -> Option<OnFailure> {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::{
     amount::say,
-    assemble,
+    assemble, breakers,
     error::quote,
     field::Words as _,
+    holding::{self, Holding, how_often, times},
     keys::{
         ACK_TIMEOUT, COALESCE, CONCURRENCY, DEFAULTS, DELAY, DELAYED, DRAIN_TIMEOUT, EXCLUSIVE, FailureWord,
         HANDLER_TIMEOUT, HATCHERIES, HORIZON, IMMEDIATE, IN_PLACE, KEEP_PAYLOAD, LADDER, LEASE, MAX_ATTEMPTS, MAX_WAIT,
@@ -29,13 +30,19 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
     hatcheries(reader, top);
     names(reader, top);
     sources::check(reader, top);
-    schedules::check(reader, top, &assemble::types(top).unwrap_or_default());
+    let types = assemble::types(top).unwrap_or_default();
+    schedules::check(reader, top, &types);
+    breakers::check(reader, top, &types);
     if let Some(ladder) = top.get(&LADDER) {
         horizon(reader, ladder);
     }
-    for (_, section) in assemble::types(top).unwrap_or_default() {
-        concurrency(reader, &section);
-        acknowledgement(reader, top, &section);
+    for (_, section) in types {
+        if let Some(ack) = top.get(&ACK_TIMEOUT).copied()
+            && let Some(holding) = Holding::of(&section, ack)
+        {
+            concurrency(reader, &section, holding);
+            acknowledgement(reader, top, &section, holding, ack);
+        }
         in_order(reader, &section);
         idle(reader, &section);
         if let Some(coalesce) = section.get(&COALESCE) {
@@ -99,9 +106,7 @@ fn names(reader: &mut Reader<'_>, top: &Section) {
 }
 
 fn horizon(reader: &mut Reader<'_>, ladder: &Section) {
-    let (Some(resolution), Some(horizon)) = (ladder.get(&RESOLUTION).copied(), ladder.get(&HORIZON).copied()) else {
-        return;
-    };
+    let Some((resolution, horizon)) = assemble::resolution_and_horizon(ladder) else { return };
     let (Ok(step), Ok(longest)) = (Ttl::new(resolution), Ttl::new(horizon)) else { return };
     let Err(error) = Ladder::new(step, longest) else { return };
     let Some((_, span)) = ladder.blame(&[HORIZON.name, RESOLUTION.name]) else { return };
@@ -118,10 +123,7 @@ fn horizon(reader: &mut Reader<'_>, ladder: &Section) {
     reader.refuse(&span, message, help);
 }
 
-fn concurrency(reader: &mut Reader<'_>, section: &Section) {
-    let (Some(prefetch), Some(concurrency)) = (assemble::prefetch(section), assemble::concurrency(section)) else {
-        return;
-    };
+fn concurrency(reader: &mut Reader<'_>, section: &Section, Holding { prefetch, concurrency, .. }: Holding) {
     if let (true, Some((_, span))) = (concurrency > prefetch, section.blame(&[CONCURRENCY.name, PREFETCH.name])) {
         let message = format!("{concurrency} handlers can never run with a prefetch of {prefetch}");
         let help = format!("write a `prefetch` of at least {concurrency}, or a `concurrency` of at most {prefetch}");
@@ -130,16 +132,15 @@ fn concurrency(reader: &mut Reader<'_>, section: &Section) {
 }
 
 /// The last prefetched delivery waits for all the others. It must be acknowledged before the broker's consumer timeout.
-fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) -> Option<()> {
-    let (prefetch, concurrency) = (assemble::prefetch(section)?, assemble::concurrency(section)?);
-    let (handler, drain) = (section.get(&HANDLER_TIMEOUT).copied()?, section.get(&DRAIN_TIMEOUT).copied()?);
-    let ack = top.get(&ACK_TIMEOUT).copied()?;
-    let (tries, pause) = tries(section)?;
-    let run = times(handler, tries).saturating_add(times(pause, tries));
-    // A worker of a type that blocks returns all its deliveries after half of the timeout, and starts no run after that.
-    let (held, runs) =
-        if assemble::blocks(section) { (ack / 2, 1) } else { (Duration::ZERO, prefetch.div_ceil(concurrency)) };
-    let longest = held.saturating_add(times(run, runs)).saturating_add(drain);
+fn acknowledgement(
+    reader: &mut Reader<'_>,
+    top: &Section,
+    section: &Section,
+    holding: Holding,
+    ack: Duration,
+) -> Option<()> {
+    let Holding { prefetch, concurrency, handler, drain, tries, pause, held } = holding;
+    let (longest, runs) = (holding.longest(), holding.runs());
     if longest <= ack {
         return None;
     }
@@ -165,35 +166,21 @@ fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) ->
         if runs == 1 { "run" } else { "runs, one after the other," },
         say(drain),
     );
-    let help = lower(ack.saturating_sub(held + drain), (handler, tries, pause), (runs, concurrency));
-    let raise = if held.is_zero() { longest } else { times(run.saturating_add(drain), 2) };
+    let help = lower(ack.saturating_sub(held + drain), holding);
+    let raise = if held.is_zero() { longest } else { times(holding.run().saturating_add(drain), 2) };
     let raise = format!("; or raise `ack-timeout` to {}, and the broker's consumer_timeout with it", say(raise));
     reader.refuse(&span, message, help + &raise);
     Some(())
 }
 
-/// Returns how often the handler runs for one delivery, and the pause between two runs.
-fn tries(section: &Section) -> Option<(u64, Duration)> {
-    if *section.get(&ON_FAILURE)? != FailureWord::InPlace {
-        return Some((1, Duration::ZERO));
-    }
-    let in_place = section.get(&IN_PLACE)?;
-    Some((in_place.get(&TRIES).copied()?, in_place.get(&DELAY).copied()?))
-}
-
 /// Names the keys to lower, and their new values, so that all runs fit into `free`.
-fn lower(
-    free: Duration,
-    (handler, tries, pause): (Duration, u64, Duration),
-    (runs, concurrency): (u64, u64),
-) -> String {
-    let mut ways = Vec::new();
-    let run = times(handler, tries).saturating_add(times(pause, tries));
-    let fitting = u64::try_from(free.as_millis() / run.as_millis().max(1)).unwrap_or(u64::MAX);
+fn lower(free: Duration, holding: Holding) -> String {
+    let Holding { concurrency, handler, tries, pause, .. } = holding;
+    let (mut ways, runs, fitting) = (Vec::new(), holding.runs(), how_often(holding.run(), free));
     if fitting > 0 && runs > 1 {
         ways.push(format!("`prefetch` to {}", fitting.saturating_mul(concurrency)));
     }
-    let tried = u64::try_from(free.as_millis() / (handler + pause).as_millis().max(1)).unwrap_or(u64::MAX) / runs;
+    let tried = how_often(handler + pause, free) / runs;
     if tries > 1 && tried > 0 {
         ways.push(format!("`tries` to {tried}"));
     }
@@ -215,7 +202,7 @@ const fn whole_seconds(duration: Duration) -> Duration {
 
 /// A type with `on-failure: block` handles its events one by one, and tries each until it succeeds.
 fn in_order(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
-    if !assemble::blocks(section) {
+    if !holding::blocks(section) {
         return None;
     }
     let own = |section: &Section, key| section.blame(&[key]).filter(|(origin, _)| *origin == Origin::Own);
@@ -244,10 +231,6 @@ fn idle(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
         reader.refuse(&span, message, format!("remove `{key}`, or write another `on-failure`"));
     }
     Some(())
-}
-
-fn times(duration: Duration, times: u64) -> Duration {
-    duration.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
 }
 
 fn window(reader: &mut Reader<'_>, coalesce: &Section) -> Option<()> {

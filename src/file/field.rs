@@ -6,7 +6,10 @@ use super::{
     section::{Item, Name, Named, Rules, Section, Timer},
     table::{Absent, Key, Kind, Level, Short},
 };
-use crate::domain::source::{Condition, Pointer, ReferenceFrom};
+use crate::domain::{
+    breaker::Errors,
+    source::{Condition, Pointer, ReferenceFrom},
+};
 
 /// The name of a key with the type of its value.
 ///
@@ -62,6 +65,7 @@ rows! {
         whole(least: u64, most: u64) Kind::Whole(least, most);
         bytes(most: u64) Kind::Bytes(most);
         size(most: u64) Kind::Size(most);
+        disk(least: u64, most: u64) Kind::Disk(least, most);
         share() Kind::Share;
     }
     str {
@@ -70,12 +74,17 @@ rows! {
         object() Kind::Object;
         cron() Kind::Cron;
         reference_text() Kind::ReferenceText;
+        pause() Kind::Pause;
     }
     bool {
         switch() Kind::Switch;
     }
     Duration {
         duration(least: Duration, most: Duration) Kind::Duration(least, most);
+        duration_or(word: &'static str, least: Duration, most: Duration) Kind::DurationOr(word, least, most);
+    }
+    Errors {
+        errors(most: u64) Kind::Errors(most);
     }
     [Timer] {
         ttls(may_be_empty: bool) Kind::Ttls { may_be_empty };
@@ -140,6 +149,7 @@ stored! {
     u64: Whole;
     bool: Switch;
     Duration: Duration;
+    Errors: Errors;
     [Timer]: Ttls;
     [Name]: Names;
     Section: Section;

@@ -9,9 +9,11 @@ use super::{
     section::{Name, Named, Rules, Section, Timer},
 };
 use crate::domain::{
+    breaker::Errors,
+    life_cycle::Told,
     schedule::rule::{CatchUp, Mode, OnScheduleFailure, Overlap},
     source::{Condition, Pointer, ReferenceFrom, Unmatched},
-    spec::{Delayed, Immediate, QueueType},
+    spec::{Delayed, Immediate, OnExpiry, QueueType},
 };
 
 /// A bound that several levels share.
@@ -31,6 +33,7 @@ pub(super) const MAX_PAYLOAD: Field<u64> = field("max-payload");
 pub(super) const DEFAULTS: Field<Section> = field("defaults");
 pub(super) const TYPES: Field<[Named]> = field("types");
 pub(super) const ADOPT: Field<[Name]> = field("adopt");
+pub(super) const PAUSED: Field<str> = field("paused");
 pub(super) const RENAMED_FROM: Field<[Name]> = field("renamed-from");
 pub(super) const RESOLUTION: Field<Duration> = field("resolution");
 pub(super) const HORIZON: Field<Duration> = field("horizon");
@@ -45,6 +48,7 @@ pub(super) const DRAIN_TIMEOUT: Field<Duration> = field("drain-timeout");
 pub(super) const COALESCE: Field<Section> = field("coalesce");
 pub(super) const RETRY: Field<Section> = field("retry");
 pub(super) const ON_FAILURE: Field<FailureWord> = field("on-failure");
+pub(super) const ON_EXPIRY: Field<OnExpiry> = field("on-expiry");
 pub(super) const CRASH_LIMIT: Field<u64> = field("crash-limit");
 pub(super) const EXCLUSIVE: Field<bool> = field("exclusive");
 pub(super) const LEASE: Field<Duration> = field("lease");
@@ -60,6 +64,16 @@ pub(super) const MAX_ATTEMPTS: Field<u64> = field("max-attempts");
 pub(super) const JITTER: Field<u64> = field("jitter");
 pub(super) const TRIES: Field<u64> = field("tries");
 pub(super) const DELAY: Field<Duration> = field("delay");
+pub(super) const BREAKER: Field<Section> = field("breaker");
+pub(super) const ERRORS: Field<Errors> = field("errors");
+pub(super) const COOLDOWN: Field<Duration> = field("cooldown");
+pub(super) const PROBES: Field<u64> = field("probes");
+pub(super) const MINIMUM: Field<u64> = field("minimum");
+pub(super) const NOTIFY: Field<Section> = field("notify");
+pub(super) const LIFE_CYCLE: Field<Section> = field("life-cycle");
+pub(super) const TOLD: Field<Told> = field("events");
+pub(super) const KEEP: Field<Duration> = field("keep");
+pub(super) const MAX_SIZE: Field<u64> = field("max-size");
 pub(super) const SCHEDULES: Field<[Named]> = field("schedules");
 pub(super) const CRON: Field<str> = field("cron");
 pub(super) const EVERY: Field<Duration> = field("every");
@@ -112,7 +126,9 @@ macro_rules! words {
 words! {
     QueueType: "quorum" Quorum, "classic" Classic;
     FailureWord: "retry" Retry, "in-place" InPlace, "block" Block, "drop" Drop;
+    OnExpiry: "dead-letter" DeadLetter, "discard" Discard;
     RegisterWord: "on" On, "off" Off;
+    Told: "all" All, "failures" Failures, "off" Off;
     Immediate: "off" Off, "latest" Latest, "first" First;
     Delayed: "off" Off, "latest" Latest, "each-time" EachTime;
     Mode: "fixed" Fixed, "sequential" Sequential;

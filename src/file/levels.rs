@@ -1,18 +1,23 @@
 //! Every key of the file, one table for each level. The reader, the schema and the reference in `docs/` are made from the tables.
 
+mod breaker;
+mod life_cycle;
 mod schedules;
 mod sources;
 mod types;
 
 pub(super) use self::{
+    breaker::{BREAKER_LEVEL, NOTIFY_LEVEL},
+    life_cycle::LIFE_CYCLE_LEVEL,
     schedules::SCHEDULE_LEVEL,
     sources::{RULE_LEVEL, SOURCE_LEVEL},
     types::{COALESCE_LEVEL, IN_PLACE_LEVEL, RETRY_LEVEL, TYPE},
 };
 use super::{
     keys::{
-        ACK_TIMEOUT, ADOPT, BACKLOG_RETENTION, DEDUP_RETENTION, DEFAULTS, HATCHERIES, HORIZON, LADDER, MAX_PAYLOAD,
-        MILLI, NAME, PREFIX, QUEUE_TYPE, REDIS, RENAMED_FROM, RESOLUTION, SCHEDULES, SHARDS, SOURCES, TYPES, VERSION,
+        ACK_TIMEOUT, ADOPT, BACKLOG_RETENTION, DEDUP_RETENTION, DEFAULTS, HATCHERIES, HORIZON, LADDER, LIFE_CYCLE,
+        MAX_PAYLOAD, MILLI, NAME, NOTIFY, PAUSED, PREFIX, QUEUE_TYPE, REDIS, RENAMED_FROM, RESOLUTION, SCHEDULES,
+        SHARDS, SOURCES, TYPES, VERSION,
     },
     table::{
         Absent::{Required, Value},
@@ -98,6 +103,12 @@ pub(super) static TOP: Level = Level {
             "The name that this topology had before, or a list of names, the oldest first.",
             "name: accounts\nrenamed-from: billing",
         ),
+        PAUSED.pause(
+            Value("off"),
+            "Whether workers start no event of any type or source, or the reason why. `apply` tells them; `topology pause` does it \
+             without a file.",
+            "paused: \"the new cluster is filled\"",
+        ),
         SCHEDULES.schedules(
             &SCHEDULE_LEVEL,
             Value("{}"),
@@ -110,6 +121,19 @@ pub(super) static TOP: Level = Level {
             "Queues of plain messages that become events by rules, by the name of the source: one word of up to 57 \
              characters.",
             "sources:\n  hr:\n    queue: hr-changes\n    events:\n      - type: mail",
+        ),
+        NOTIFY.section(
+            &NOTIFY_LEVEL,
+            Value("{}"),
+            "Tells of a breaker that opens.",
+            "notify:\n  type: mail",
+        ),
+        LIFE_CYCLE.short(
+            &LIFE_CYCLE_LEVEL,
+            life_cycle::LIFE_CYCLE_SHORT,
+            Value("failures"),
+            "A stream that is told what happens to events. A word is short for `events`.",
+            "life-cycle: all",
         ),
     ],
 };
@@ -169,14 +193,17 @@ pub(super) static REDIS_LEVEL: Level = Level {
 };
 
 /// Every level, in the order of the reference.
-pub static LEVELS: [&Level; 10] = [
+pub static LEVELS: [&Level; 13] = [
     &TOP,
     &TYPE,
     &COALESCE_LEVEL,
     &RETRY_LEVEL,
     &IN_PLACE_LEVEL,
+    &BREAKER_LEVEL,
     &LADDER_LEVEL,
     &REDIS_LEVEL,
+    &NOTIFY_LEVEL,
+    &LIFE_CYCLE_LEVEL,
     &SCHEDULE_LEVEL,
     &SOURCE_LEVEL,
     &RULE_LEVEL,

@@ -9,12 +9,15 @@
 
 mod amount;
 mod assemble;
+mod breakers;
 mod check;
 mod defaults;
 mod error;
 mod field;
+mod holding;
 mod keys;
 pub(crate) mod levels;
+mod life_cycle;
 mod lines;
 mod load;
 mod read;

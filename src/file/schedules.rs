@@ -5,11 +5,13 @@ use std::{collections::BTreeMap, time::Duration};
 use bytes::Bytes;
 use serde_json::{Map, Number, Value as Json};
 
+use std::ops::Range;
+
 use super::{
     error::quote,
     keys::{
-        CATCH_UP, CRON, EVERY, MODE, ON_SCHEDULE_FAILURE, OVERLAP, REFERENCE_TEXT, REGISTER, RULE_TYPE, RegisterWord,
-        SCHEDULES, SPREAD, TEMPLATE, TIMEZONE,
+        CATCH_UP, CRON, EVERY, MODE, ON_SCHEDULE_FAILURE, OVERLAP, PAUSED, REFERENCE_TEXT, REGISTER, RULE_TYPE,
+        RegisterWord, SCHEDULES, SPREAD, TEMPLATE, TIMEZONE,
     },
     levels::SCHEDULE_LEVEL,
     section::{Checked, Named, Reader, Section},
@@ -68,21 +70,31 @@ pub(super) fn check(reader: &mut Reader<'_>, top: &Section, types: &[(&Named, Se
 }
 
 fn event_type(reader: &mut Reader<'_>, section: &Section, types: &[(&Named, Section)]) -> Option<()> {
-    let (name, (_, span)) = (section.get(&RULE_TYPE)?, section.blame(&[RULE_TYPE.name])?);
-    let Some((_, found)) = types.iter().find(|(named, _)| named.name == name) else {
-        let names: Vec<&str> = types.iter().map(|(named, _)| named.name.as_str()).collect();
-        let help = match nearest(name, names.iter().copied()) {
-            Some(name) => format!("write `{name}`"),
-            None => format!("write one of `{}`, or add the type", names.join("`, `")),
-        };
-        reader.refuse(&span, format!("there is no type {}", quote(name)), help);
-        return None;
-    };
+    let (name, span, found) = known_type(reader, section, types)?;
     if found.get(&REGISTER) == Some(&RegisterWord::Off) {
         let message = format!("a schedule needs the register, and the type {} says `register: off`", quote(name));
         reader.refuse(&span, message, "switch the register of the type on, or write another type");
     }
     Some(())
+}
+
+/// Returns the type that the key `type` of this section names, with its place and its settings. Reports a type that is not there.
+pub(super) fn known_type<'s>(
+    reader: &mut Reader<'_>,
+    section: &'s Section,
+    types: &'s [(&Named, Section)],
+) -> Option<(&'s str, Range<usize>, &'s Section)> {
+    let (name, (_, span)) = (section.get(&RULE_TYPE)?, section.blame(&[RULE_TYPE.name])?);
+    if let Some((_, found)) = types.iter().find(|(named, _)| named.name == name) {
+        return Some((name, span, found));
+    }
+    let names: Vec<&str> = types.iter().map(|(named, _)| named.name.as_str()).collect();
+    let help = match nearest(name, names.iter().copied()) {
+        Some(name) => format!("write `{name}`"),
+        None => format!("write one of `{}`, or add the type", names.join("`, `")),
+    };
+    reader.refuse(&span, format!("there is no type {}", quote(name)), help);
+    None
 }
 
 /// A schedule has either a cron expression or an interval.
@@ -165,5 +177,6 @@ fn definition(name: Word, section: &Section) -> Option<Definition> {
             catch_up: section.get(&CATCH_UP).copied()?,
             on_failure: section.get(&ON_SCHEDULE_FAILURE).copied()?,
         },
+        paused: section.get(&PAUSED).map(str::to_owned),
     })
 }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    amount::say,
+    amount::{bytes_text, say},
     levels::{TOP, TYPE},
     sources,
     table::{Absent, Key, Kind, Level, Short},
@@ -77,9 +77,12 @@ fn described(key: &Key) -> String {
     };
     let bounds = match &key.kind {
         Kind::Whole(least, most) => format!(" From {least} to {most}."),
-        Kind::Duration(least, most) => format!(" From {} to {}.", say(*least), say(*most)),
+        Kind::Duration(least, most) | Kind::DurationOr(_, least, most) => {
+            format!(" From {} to {}.", say(*least), say(*most))
+        }
         Kind::Bytes(most) => format!(" Up to {}MiB.", most >> 20),
         Kind::Size(most) => format!(" Up to {}KiB.", most >> 10),
+        Kind::Disk(least, most) => format!(" From {} to {}.", bytes_text(*least), bytes_text(*most)),
         _ => String::new(),
     };
     format!("{}{default}{bounds}", key.about)
@@ -107,8 +110,14 @@ fn value(kind: &Kind) -> Value {
             json!({ "type": "string", "pattern": PREFIX, SAY: "Write a short text without spaces and braces." })
         }
         Kind::Whole(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
-        Kind::Bytes(most) => bytes(*most),
+        Kind::Bytes(most) => bytes(1, *most),
+        Kind::Disk(least, most) => bytes(*least, *most),
         Kind::Duration(least, _) => duration(!least.is_zero()),
+        Kind::DurationOr(word, least, _) => json!({ "anyOf": [duration(!least.is_zero()), { "const": word }] }),
+        Kind::Errors(most) => json!({ "anyOf": [
+            { "type": "integer", "minimum": 1, "maximum": most },
+            { "type": "string", "pattern": "^[0-9]+(\\.[0-9]*)? *%$", SAY: "Write a number of errors, or a part like 50%." },
+        ] }),
         Kind::Ttls { may_be_empty: true } => json!({ "type": ["array", "null"], "items": duration(true) }),
         Kind::Ttls { may_be_empty: false } => json!({ "type": "array", "items": duration(true), "minItems": 1 }),
         Kind::Share => json!({ "anyOf": [
@@ -116,10 +125,11 @@ fn value(kind: &Kind) -> Value {
             { "type": "string", "pattern": "^[0-9]+(\\.[0-9]*)? *%$", SAY: "Write a part from 0 to 1, like 0.2 or 20%." },
         ] }),
         Kind::Switch => json!({ "anyOf": words(&["on", "off"]) }),
+        Kind::Pause => json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "pattern": "\\S" }] }),
         Kind::Choice(choices) => json!({ "anyOf": words(choices) }),
         Kind::Size(most) => {
             let mut ways = words(&["off"]);
-            ways.push(bytes(*most));
+            ways.push(bytes(1, *most));
             json!({ "anyOf": ways })
         }
         // A `$ref` would be shorter, but some editors ignore a description that stands beside a `$ref`.
@@ -190,10 +200,11 @@ fn object_name() -> Value {
     json!({ "type": "string", "pattern": "^(?!amq\\.)", "minLength": 1, "maxLength": 255, SAY: say })
 }
 
-fn bytes(most: u64) -> Value {
-    let pattern = "^0*[1-9][0-9]*\\s*(B|KiB|MiB)$";
+fn bytes(least: u64, most: u64) -> Value {
+    let units = if most < 1 << 30 { "B|KiB|MiB" } else { "B|KiB|MiB|GiB" };
+    let pattern = format!("^0*[1-9][0-9]*\\s*({units})$");
     let text = json!({ "type": "string", "pattern": pattern, SAY: "Write a number of bytes, or one like 64KiB." });
-    json!({ "anyOf": [text, { "type": "integer", "minimum": 1, "maximum": most }] })
+    json!({ "anyOf": [text, { "type": "integer", "minimum": least, "maximum": most }] })
 }
 
 /// The pattern of the durations that [`crate::domain::ttl::parse_duration`] accepts, such as `90s`, `1h 30m`, `1.5 hours`

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use super::{error::Draft, yaml::Node};
-use crate::domain::source::{Condition, Pointer, ReferenceFrom};
+use crate::domain::{
+    breaker::Errors,
+    source::{Condition, Pointer, ReferenceFrom},
+};
 
 /// A value, or the message and the help of a finding.
 pub(super) type Checked<T> = Result<T, (String, String)>;
@@ -45,6 +48,7 @@ pub(super) enum Item {
     Whole(u64),
     Switch(bool),
     Duration(Duration),
+    Errors(Errors),
     Ttls(Vec<Timer>),
     Names(Vec<Name>),
     Section(Section),

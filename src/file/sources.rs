@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, ops::Range};
 use super::{
     error::quote,
     keys::{
-        DECLARE, EVENTS, ID, NAME, NBF, ORDERED, PAYLOAD, PREFETCH, QUEUE, REFERENCE, RULE_TYPE, SOURCES, TIMEZONE,
-        TYPES, UNMATCHED, WHEN,
+        DECLARE, EVENTS, ID, NAME, NBF, ORDERED, PAUSED, PAYLOAD, PREFETCH, QUEUE, REFERENCE, RULE_TYPE, SOURCES,
+        TIMEZONE, TYPES, UNMATCHED, WHEN,
     },
     levels::{RULE_LEVEL, SOURCE_LEVEL},
     section::{Checked, Named, Reader, Rules, Section},
@@ -216,6 +216,7 @@ fn spec(section: &Section) -> Option<SourceSpec> {
     Some(SourceSpec {
         intake,
         ordered: section.get(&ORDERED).copied().unwrap_or(declares),
+        paused: section.get(&PAUSED).map(str::to_owned),
         prefetch: u16::try_from(section.get(&PREFETCH).copied()?).ok()?,
         timezone: section.get(&TIMEZONE).cloned()?,
         id: section.get(&ID).cloned(),

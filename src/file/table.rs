@@ -60,6 +60,10 @@ pub enum Kind {
     Bytes(u64),
     /// A duration in whole milliseconds.
     Duration(Duration, Duration),
+    /// A duration in whole milliseconds, or this word.
+    DurationOr(&'static str, Duration, Duration),
+    /// A whole number from 1, or a part, like `50%`.
+    Errors(u64),
     /// A fraction from 0 to 1.
     Share,
     /// A list of TTLs.
@@ -73,6 +77,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// `off`, or a number of bytes from 1.
     Size(u64),
+    /// A number of bytes on disk, like `1GiB`.
+    Disk(u64, u64),
     /// A map.
     Section(&'static Level),
     /// A map, or a short form: one word in its place.
@@ -83,6 +89,8 @@ pub enum Kind {
     Sources(&'static Level),
     /// A map from the names of schedules to their settings.
     Schedules(&'static Level),
+    /// `on`, `off`, or a reason, which means `on`.
+    Pause,
     /// A cron expression.
     Cron,
     /// A reference.

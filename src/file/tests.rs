@@ -6,7 +6,8 @@ use rstest::rstest;
 
 use super::{table::Absent, *};
 use crate::domain::{
-    spec::{Coalesce, Delayed, Immediate, OnFailure, QueueType, RedisSpec, Retry, Topology, TypeSpec},
+    life_cycle::{LifeCycle, Told},
+    spec::{Coalesce, Delayed, Immediate, OnExpiry, OnFailure, QueueType, RedisSpec, Retry, Topology, TypeSpec},
     words::Word,
 };
 
@@ -44,6 +45,7 @@ fn the_default_settings_of_a_type() {
     let topology = read("version: 1\nname: billing\ntypes:\n  mail:\n", "topology.yaml").expect("valid");
     let mail = TypeSpec {
         renamed_from: vec![],
+        paused: None,
         prefetch: 100,
         concurrency: 10,
         handler_timeout: secs(60),
@@ -51,16 +53,19 @@ fn the_default_settings_of_a_type() {
         coalesce: Coalesce { immediate: Immediate::Off, delayed: Delayed::Off, window: None, max_wait: secs(30) },
         on_failure: OnFailure::Retry,
         retry: Retry { delays: ttls(&["10s", "1m", "10m"]), max_attempts: 6, jitter: 0 },
+        on_expiry: OnExpiry::DeadLetter,
         crash_limit: 5,
         register: true,
         exclusive: false,
         lease: secs(15),
+        breaker: None,
         keep_payload: None,
     };
     let expected = Topology {
         name: "billing".parse().expect("a word"),
         renamed_from: vec![],
         adopt: [].into(),
+        paused: None,
         queue_type: QueueType::Quorum,
         hatcheries: vec![],
         ladder: crate::domain::delay::Ladder::new(ttls(&["250ms"])[0], ttls(&["365d"])[0]).expect("a ladder"),
@@ -72,9 +77,11 @@ fn the_default_settings_of_a_type() {
         },
         ack_timeout: secs(30 * 60),
         max_payload: 16 << 20,
+        life_cycle: LifeCycle { events: Told::Failures, keep: secs(7 * 86_400), max_size: 1 << 30 },
         types: [("mail".parse().expect("a word"), mail)].into(),
         schedules: [].into(),
         sources: [].into(),
+        notify: None,
     };
     assert_eq!(topology, expected);
 }
@@ -148,6 +155,28 @@ fn the_default_prefetch_depends_on_on_failure(#[case] defaults: &str, #[case] ow
     // The command line's flag for the prefetch does not break the order.
     let told = if spec.keeps_order() { 1 } else { 7 };
     assert_eq!(spec.concurrency_for(Some(7)), told);
+}
+
+#[rstest]
+#[case("", "handler-timeout: 2m, concurrency: 1", (14, 1, 25))]
+#[case("", "concurrency: 200", (200, 200, 25))]
+#[case("", "prefetch: 4", (4, 4, 25))]
+#[case("", "handler-timeout: 29m 50s", (10, 10, 10))]
+#[case("ack-timeout: 5m", "", (40, 10, 25))]
+#[case("defaults: { handler-timeout: 4m }", "", (70, 10, 25))]
+#[case("", "on-failure: in-place, in-place: { delay: 5m }", (10, 10, 25))]
+#[case("", "on-failure: block, handler-timeout: 14m 50s", (10, 1, 10))]
+fn a_default_gives_way_to_what_the_file_says(#[case] top: &str, #[case] own: &str, #[case] expected: (u16, u16, u64)) {
+    let spec = valid(top, &format!("{{ {own} }}"));
+    assert_eq!((spec.prefetch, spec.concurrency, spec.drain_timeout), (expected.0, expected.1, secs(expected.2)));
+}
+
+#[rstest]
+#[case("{ resolution: 400d }", "400d-1")]
+#[case("{ horizon: 100ms }", "100ms-1")]
+fn the_default_of_one_length_of_the_ladder_gives_way_to_the_other(#[case] ladder: &str, #[case] expected: &str) {
+    let text = format!("version: 1\nname: billing\nladder: {ladder}\ntypes: {{ mail: {{}} }}\n");
+    assert_eq!(read(&text, "topology.yaml").expect("valid").ladder.to_string(), expected);
 }
 
 #[rstest]

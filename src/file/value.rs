@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    amount::{bytes, duration, parse_bytes, say, share, size, ttls, whole},
+    amount::{bytes, disk, duration, errors, parse_bytes, say, share, size, ttls, whole},
     error::quote,
     keys::RULE_TYPE,
     levels::LEVELS,
@@ -96,8 +96,15 @@ fn key_names(level: &Level) -> impl Iterator<Item = &'static str> {
     level.keys.iter().map(|key| key.name)
 }
 
+/// The most keys that a help names. More would hide the message.
+const NAMED: usize = 6;
+
 fn known(level: &Level) -> String {
-    key_names(level).collect::<Vec<_>>().join(", ")
+    let all: Vec<&str> = key_names(level).collect();
+    match all.len().saturating_sub(NAMED) {
+        0 => all.join(", "),
+        more => format!("{} and {more} more: docs/reference/topology-yaml.md has them", all[..NAMED].join(", ")),
+    }
 }
 
 /// Returns the value of a key, or `None` after it has reported a finding.
@@ -137,12 +144,20 @@ pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<u
         (Kind::Duration(least, most), _) if scalar(node) => {
             duration(reader, key.name, (*least, *most), node).map(Item::Duration)
         }
+        (Kind::DurationOr(other, ..), _) if word(reader, node) == *other => Ok(Item::Word(other)),
+        (Kind::DurationOr(_, least, most), _) if scalar(node) => {
+            duration(reader, key.name, (*least, *most), node).map(Item::Duration)
+        }
+        (Kind::Errors(most), _) if scalar(node) => errors(reader, key, *most, node),
         (Kind::Share, _) if scalar(node) => share(reader, key.name, node),
         (Kind::Switch, _) if scalar(node) => switch(reader, key, node),
+        (Kind::Pause, _) if scalar(node) => pause(reader, key, node),
         (Kind::Choice(choices), _) if scalar(node) => choice(reader, key, choices, node),
         (Kind::Size(_), _) if word(reader, node) == "off" => Ok(Item::Whole(0)),
         (Kind::Size(most), Value::Whole(number)) => size(key, *most, Some(*number)),
         (Kind::Size(most), Value::Text(text)) => size(key, *most, parse_bytes(text)),
+        (Kind::Disk(least, most), Value::Whole(number)) => disk(key, *least, *most, Some(*number)),
+        (Kind::Disk(least, most), Value::Text(text)) => disk(key, *least, *most, parse_bytes(text)),
         _ => Err(mismatch(reader, key, node)),
     };
     let span = if node.span.is_empty() { at } else { &node.span };
@@ -175,8 +190,9 @@ pub(super) fn example(key: &Key) -> String {
         (Kind::Object, _) => "hr-changes",
         (Kind::Zone, _) => "Europe/Berlin",
         (Kind::Ttls { may_be_empty: true }, _) => "[5s, 1m, 1h]",
-        (Kind::Short(..), _) => "latest",
+        (Kind::Short(_, forms), _) => forms.get(1).map_or("{}", |form| form.word),
         (Kind::Switch, _) => "on",
+        (Kind::Pause, _) => "\"the provider migrates\"",
         (Kind::Names, _) => "invoicing",
         (Kind::Objects, _) => "[billing.processor.mail]",
         (Kind::Duration(..), Absent::Depends(_)) => "2s",
@@ -201,14 +217,17 @@ fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
         Kind::Pointer | Kind::Reference => "a JSON Pointer",
         Kind::Zone => "the name of a time zone",
         Kind::Rules(_) => "a list of rules",
-        Kind::Bytes(_) => "a number of bytes",
+        Kind::Bytes(_) | Kind::Disk(..) => "a number of bytes",
         Kind::Size(_) => "`off` or a number of bytes",
         Kind::Duration(..) => "a duration",
+        Kind::DurationOr(..) => "a duration or a word",
+        Kind::Errors(_) => "a number or a part, like 50%",
         Kind::Share => "a part, like 0.2 or 20%",
         Kind::Ttls { .. } => "a list of durations",
         Kind::Names => "a name, or a list of names",
         Kind::Objects => "a list of names",
         Kind::Switch => "`on` or `off`",
+        Kind::Pause => "`on`, `off` or a reason",
         Kind::Choice(_) => "a word",
         Kind::Section(_)
         | Kind::Short(..)
@@ -314,6 +333,16 @@ fn prefix(text: &str) -> Checked<String> {
     Err((format!("the prefix {why}"), "write a short text like `prefix: hatchery`".to_owned()))
 }
 
+/// Reads a pause: its reason, which is empty for `on`.
+fn pause(reader: &Reader<'_>, key: &Key, node: &Node) -> Checked<Item> {
+    match (word(reader, node).as_str(), &node.value) {
+        ("on", _) => Ok(Item::Text(String::new())),
+        ("off", _) => Ok(Item::Word("off")),
+        (_, Value::Text(text)) if !text.trim().is_empty() => Ok(Item::Text(text.trim().to_owned())),
+        _ => Err(mismatch(reader, key, node)),
+    }
+}
+
 /// Reads a word. Every spelling of a boolean becomes `on` or `off`.
 fn word(reader: &Reader<'_>, node: &Node) -> String {
     match &node.value {
@@ -366,7 +395,8 @@ fn short(
         return Some(Item::Section(Section::of_words(form.means, span, reader.origin)));
     }
     let words: Vec<&str> = forms.iter().map(|form| form.word).collect();
-    let message = format!("`{}` takes a map, or one of `{}`", key.name, words.join("`, `"));
+    let one_of = if words.len() > 1 { "one of " } else { "" };
+    let message = format!("`{}` takes a map, or {one_of}`{}`", key.name, words.join("`, `"));
     reader.refuse(span, message, example(key) + " or `off`");
     None
 }

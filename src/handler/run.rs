@@ -1,6 +1,12 @@
 //! The trait of a handler, and its argument.
 
-use std::sync::Arc;
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -69,8 +75,11 @@ pub struct Run {
     /// it and refuse a write with a smaller one. `None` if the type has `register: off`.
     pub fence: Option<i64>,
     /// Cancelled when the lease is lost or the run ends, also by its time limit. From then on another worker may run the same
-    /// reference. Code that continues in a thread stops when this is cancelled.
+    /// reference. Code that continues in a thread stops when this is cancelled. Also cancelled when somebody has cancelled the
+    /// event ([`cancelled`](Self::cancelled)).
     pub lost: CancellationToken,
+    /// Whether the event was cancelled; `None` without a lease.
+    pub(crate) cancelled: Option<Arc<AtomicBool>>,
     /// The worker's clock; `None` without a worker.
     pub(crate) clock: Option<Arc<dyn Clock>>,
 }
@@ -79,7 +88,39 @@ impl Run {
     /// Returns a run of an event, for a test of a handler, with the fence 1.
     #[must_use]
     pub fn of(event: Event) -> Self {
-        Self { event: Arc::new(event), fence: Some(1), lost: CancellationToken::new(), clock: None }
+        Self { event: Arc::new(event), fence: Some(1), lost: CancellationToken::new(), cancelled: None, clock: None }
+    }
+
+    /// Tells whether somebody has cancelled the event while it runs. It is set before [`lost`](Self::lost) is cancelled.
+    ///
+    /// The worker learns of a cancel when it renews the lease: a third to half of `lease` after the last time. The run then has five
+    /// seconds to end, to undo or note what it has done, before its future is dropped. Nothing of its outcome is carried out, and
+    /// the event is settled as done. `false` in a type with `register: off`, which has no cancel.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Acquire))
+    }
+
+    /// Waits until somebody cancels the event, which may never be.
+    ///
+    /// ```no_run
+    /// # use hatchery::{Outcome, Run};
+    /// # async fn transfer() -> std::io::Result<()> { Ok(()) }
+    /// # async fn roll_back() {}
+    /// async fn pay(run: Run) -> anyhow::Result<Outcome> {
+    ///     tokio::select! {
+    ///         paid = transfer() => paid?,
+    ///         () = run.cancelled() => roll_back().await,
+    ///     }
+    ///     Ok(Outcome::Done)
+    /// }
+    /// ```
+    pub async fn cancelled(&self) {
+        self.lost.cancelled().await;
+        // The lease may be lost instead. Then the run goes on.
+        if !self.is_cancelled() {
+            pending::<()>().await;
+        }
     }
 
     /// For the command line: returns the present time by the clock with which the worker decides when events are due.
@@ -129,6 +170,7 @@ pub trait Handler: Send + Sync + 'static {
     /// Handles one event.
     ///
     /// The handler may run again for the same event: after an error, and after a crash. The future is dropped at the type's
-    /// `handler-timeout`, and at the end of a stopping worker's drain limit.
+    /// `handler-timeout`, at the end of a stopping worker's drain limit, and five seconds after
+    /// [`Run::is_cancelled`] became true.
     async fn handle(&self, run: Run) -> Outcome;
 }

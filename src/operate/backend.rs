@@ -6,7 +6,8 @@ use super::error::EventsError;
 use crate::{
     domain::{
         event::Event,
-        register::Terms,
+        life_cycle::{LifeCycleRecord, TransitionName},
+        register::{Cancelled, Subject, Terms},
         spec::{Topology, TypeSpec},
         wire::Message,
         words::{EventType, UnknownType},
@@ -17,6 +18,7 @@ use crate::{
         published::{PUBLISH_LIMIT, PublishError},
         send,
     },
+    records::Records,
     routes::Routes,
     schedules::Repairer,
 };
@@ -66,6 +68,8 @@ pub struct Backend {
     pub index: Arc<dyn Index>,
     pub clock: Arc<dyn Clock>,
     pub(super) outage: BrokerOutage,
+    /// The publisher of records of what people do.
+    pub records: Arc<Records>,
 }
 
 impl Events {
@@ -79,6 +83,31 @@ impl Events {
         index: Arc<dyn Index>,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        Self::telling(topology, broker, register, index, clock, Arc::default())
+    }
+
+    /// Waits until the records of what people have done are confirmed, for two seconds at the most. A program that ends without this
+    /// call, and without [`Hatchery::close`](crate::Hatchery::close), may lose the last ones.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// events.cancel(&hatchery::EventSelector::reference("hr-import", "1234")).await?;
+    /// events.flush().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn flush(&self) {
+        self.shared.records.flush().await;
+    }
+
+    pub(crate) fn telling(
+        topology: Arc<Topology>,
+        broker: Arc<dyn Broker>,
+        register: Arc<dyn Register>,
+        index: Arc<dyn Index>,
+        clock: Arc<dyn Clock>,
+        records: Arc<Records>,
+    ) -> Self {
         let routes = Routes::of(&topology);
         Self {
             shared: Arc::new(Backend {
@@ -89,6 +118,7 @@ impl Events {
                 index,
                 clock,
                 outage: BrokerOutage::default(),
+                records,
             }),
         }
     }
@@ -113,8 +143,27 @@ impl Backend {
     /// Returns the publisher of the events of schedules.
     #[must_use]
     pub fn repairer(&self) -> Repairer<'_> {
-        let Self { topology, routes, broker, register, clock, outage, .. } = self;
-        Repairer { topology, routes, broker: &**broker, register: &**register, clock: &**clock, outage }
+        let Self { topology, routes, broker, register, clock, outage, records, .. } = self;
+        Repairer { topology, routes, broker: &**broker, register: &**register, clock: &**clock, outage, records }
+    }
+
+    /// Tells what a person has done to an event, with what `fill` adds.
+    pub fn tell(&self, transition: TransitionName, event: &Subject, fill: impl FnOnce(&mut LifeCycleRecord)) {
+        self.records.tell_that(transition, |record| {
+            record.event_type = Some(event.event_type.to_string());
+            record.id = Some(event.id.clone()).filter(|id| !id.is_empty());
+            record.reference = event.reference.as_ref().map(ToString::to_string);
+            fill(record);
+        });
+    }
+
+    /// Tells that a person has cancelled what a slot held, if it held something.
+    pub(super) fn tell_cancelled(&self, event: &Subject, found: &Cancelled) {
+        if found.waiting || found.running {
+            self.tell(TransitionName::Cancelled, event, |record| {
+                record.id = found.id.clone().or(record.id.take());
+            });
+        }
     }
 
     /// Returns the settings of a type that the register needs.

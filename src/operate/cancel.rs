@@ -12,19 +12,21 @@ use uuid::Uuid;
 
 use super::{
     backend::{Backend, Events},
+    bulk::BATCH,
     error::EventsError,
     selector::{EventQuery, EventSelector},
 };
-use crate::domain::register::{
-    Cancel, Cancelled, DedupSlot, Subject, event_info::EventInfo, event_state::State, filter::Filter,
+use crate::domain::{
+    life_cycle::TransitionName,
+    register::{Cancel, Cancelled, DedupSlot, Subject, event_info::EventInfo, event_state::State, filter::Filter},
 };
 
 /// Batches at a time, so that Redis has work during each round trip.
 const IN_FLIGHT: usize = 4;
 
 impl Events {
-    /// Cancels the selected events, and returns the content of each of their slots. A run that has begun continues, but is not
-    /// retried or requeued.
+    /// Cancels the selected events, and returns the content of each of their slots. The worker of a run that has begun is told when
+    /// it renews its lease; nothing of the outcome is carried out ([`Run::is_cancelled`](crate::Run::is_cancelled)).
     ///
     /// An event that is not in the register, because Redis was unreachable when it was published, can be cancelled by its id.
     /// The register remembers such a cancel for the longest delay of the ladder or a hatchery plus `backlog-retention`. The same
@@ -57,7 +59,11 @@ impl Events {
             if asked.subject.reference.is_none() {
                 // The shard depends on the reference, which the caller did not give.
                 let alone = self.shared.cancel(asked.subject.clone(), Some(DedupSlot::Event(id.to_owned())), None);
-                return Ok(self.shared.register.cancel_anywhere(&alone).await?);
+                let found = self.shared.register.cancel_anywhere(&alone).await?;
+                if !found.iter().all(|found| found.already) {
+                    self.shared.tell(TransitionName::Cancelled, &asked.subject, |_| {});
+                }
+                return Ok(found);
             }
         }
         let slots = asked.slots(!open.is_empty())?;
@@ -79,7 +85,51 @@ impl Events {
             Some(event) => Cancelled { running: found.running || event.running, ..told(found, event) },
             None => found,
         });
-        Ok(answers.collect())
+        let answers: Vec<Cancelled> = answers.collect();
+        for found in &answers {
+            let event = shown.iter().find(|event| event.slot == found.slot).map(EventInfo::subject);
+            self.shared.tell_cancelled(event.as_ref().unwrap_or(&asked.subject), found);
+        }
+        Ok(answers)
+    }
+
+    /// Returns the events whose cancelled run has not ended: its worker has not been told, or is ending it. An event whose worker was
+    /// killed is not among them. Ask only for events that [`cancel`](Self::cancel) has called running: in a type with `exclusive: on`
+    /// another event of the reference may hold the lease.
+    ///
+    /// # Errors
+    /// If the register does not answer.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// use std::time::Duration;
+    /// use hatchery::EventSelector;
+    ///
+    /// let of_1234 = EventSelector::reference("hr-import", "1234");
+    /// let mut ending = events.show(&of_1234).await?;
+    /// let cancelled = events.cancel(&of_1234).await?;
+    /// ending.retain(|event| cancelled.iter().any(|slot| slot.running && slot.slot == event.slot));
+    /// while !ending.is_empty() {
+    ///     tokio::time::sleep(Duration::from_millis(250)).await;
+    ///     ending = events.cancelled_runs(ending).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn cancelled_runs(&self, events: Vec<EventInfo>) -> Result<Vec<EventInfo>, EventsError> {
+        let mut left = Vec::new();
+        let mut events = events.into_iter().peekable();
+        while events.peek().is_some() {
+            let batch: Vec<EventInfo> = events.by_ref().take(BATCH).collect();
+            let places = batch.iter().map(|event| {
+                let (_, spec) = self.shared.registered(event.event_type.as_str())?;
+                Ok((event.subject(), event.slot.clone(), spec.terms(&self.shared.topology.redis)))
+            });
+            let places = places.collect::<Result<Vec<_>, EventsError>>()?;
+            let run = self.shared.index.cancelled_runs(&places).await?;
+            left.extend(batch.into_iter().zip(run).filter_map(|(event, runs)| runs.then_some(event)));
+        }
+        Ok(left)
     }
 
     /// The selected slot is unknown. Fails if the event waits under another name, because cancelling this one would be useless.
@@ -128,6 +178,7 @@ impl Events {
                 Ok(answered
                     .filter_map(|(event, mut answer)| {
                         let found = told(answer.pop()?, &event);
+                        shared.tell_cancelled(&event.subject(), &found);
                         Some((event, found))
                     })
                     .collect())
@@ -141,6 +192,7 @@ impl Events {
 fn told(found: Cancelled, shown: &EventInfo) -> Cancelled {
     let waited = shown.copy.is_some() && shown.state != State::Running;
     Cancelled {
+        id: shown.id.clone(),
         waiting: found.waiting || found.already && waited,
         running: found.running || found.already && shown.running,
         ..found

@@ -54,12 +54,14 @@ pub enum PayloadNotKept {
 
 impl fmt::Display for PayloadNotKept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self {
-            Self::Now => "running it now",
-            Self::Earlier => "an earlier time",
-            Self::DeadLetter => "bringing back a dead letter",
-        };
-        write!(f, "{what} takes its payload, which is not kept: see `keep-payload` of its type")
+        f.write_str(match self {
+            Self::Now => "running it now takes its payload, which is not kept: see `keep-payload` of its type",
+            Self::Earlier => "an earlier time takes its payload, which is not kept: see `keep-payload` of its type",
+            Self::DeadLetter => {
+                "a dead letter whose payload is not kept has it in its queue alone: `topology dead-letter replay` publishes \
+                 it again"
+            }
+        })
     }
 }
 

@@ -33,6 +33,7 @@ use super::{
 };
 use crate::domain::{
     event::Event,
+    life_cycle::TransitionName,
     register::{DedupSlot, Later, Postponed, Subject, event_info::EventInfo, event_state::State, filter::Filter},
     time::ceil_millis,
     wire::{self, Incoming, kept},
@@ -245,9 +246,20 @@ impl Backend {
                 }
             }));
         }
-        self.put_off(later, &mut answers).await?;
-        self.give_places(&mut sending, &mut answers).await?;
-        self.send(sending, &mut answers).await?;
+        let moved = async {
+            self.put_off(later, &mut answers).await?;
+            self.give_places(&mut sending, &mut answers).await?;
+            self.send(sending, &mut answers).await
+        };
+        let moved = moved.await;
+        let name = match to {
+            To::Now(_) => TransitionName::RunNow,
+            To::At(_) => TransitionName::Rescheduled,
+        };
+        for (event, _) in batch.iter().zip(&answers).filter(|(_, answer)| matches!(answer, Some(MoveOutcome::Done))) {
+            self.tell(name.clone(), &event.subject(), |record| record.due = Some(to.time()));
+        }
+        moved?;
         Ok(batch.into_iter().zip(answers).collect())
     }
 
@@ -279,8 +291,8 @@ impl Backend {
         }
         let Some(message) = message else {
             return Plan::Answer(MoveOutcome::NotKept(match to {
+                _ if is_letter => PayloadNotKept::DeadLetter,
                 To::Now(_) => PayloadNotKept::Now,
-                To::At(_) if is_letter => PayloadNotKept::DeadLetter,
                 To::At(_) => PayloadNotKept::Earlier,
             }));
         };

@@ -218,7 +218,8 @@ fn turns(sending: Vec<(usize, Sending)>) -> Vec<Vec<(usize, Sending)>> {
 pub(super) fn copy_of(message: Event, known: &EventInfo, former: &CopyVersion, to: To, now: Timestamp) -> Event {
     let asked = millis_text(now);
     let was = known.reason.as_deref().and_then(reason::was).unwrap_or_default();
-    let copy = Event { busy: 0, crashes: 0, ..message };
+    // The person who moves an event wants it to run.
+    let copy = Event { expires: None, busy: 0, crashes: 0, ..message };
     match to {
         To::Now(_) => Event {
             nbf: None,

@@ -46,8 +46,9 @@ fn of_1234() -> EventSelector {
     EventSelector::reference("import", "1234")
 }
 
-fn waits(slot: &str) -> Cancelled {
-    Cancelled { slot: slot.parse().expect("a slot"), waiting: true, running: false, already: false }
+fn waits(slot: &str, id: &str) -> Cancelled {
+    let slot: DedupSlot = slot.parse().expect("a slot");
+    Cancelled { slot, id: Some(id.to_owned()), waiting: true, running: false, already: false }
 }
 
 #[tokio::test]
@@ -104,10 +105,10 @@ async fn a_reference_selects_all_its_events_also_those_without_a_version() {
     assert_eq!(shown.len(), 3, "{shown:?}");
     let mut cancelled = world.events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
     cancelled.sort_by_key(|slot| slot.slot.to_string());
-    assert_eq!(cancelled, [waits("d:1001000000"), waits("e:june, unversioned")]);
+    assert_eq!(cancelled, [waits("d:1001000000", "june"), waits("e:june, unversioned", "june, unversioned")]);
     assert_eq!(world.claim(&june).await, ClaimAnswer::Stale);
     let cancelled = world.events.cancel(&of_1234()).await.expect("it answers");
-    assert!(cancelled.contains(&waits("e:unversioned")), "{cancelled:?}");
+    assert!(cancelled.contains(&waits("e:unversioned", "unversioned")), "{cancelled:?}");
     assert_eq!(world.claim(&now).await, ClaimAnswer::Stale);
     assert_eq!(world.ids(&Filter::default()).await, ["another's"]);
 }
@@ -134,7 +135,7 @@ async fn a_cancelled_reference_starts_nothing() {
     let other = world.put("import", "5678", "other", "i", false).await;
     let mut cancelled = world.events.cancel(&of_1234()).await.expect("it answers");
     cancelled.sort_by_key(|slot| slot.slot.to_string());
-    assert_eq!(cancelled, [waits("d:1001000000"), waits("i")]);
+    assert_eq!(cancelled, [waits("d:1001000000", "june"), waits("i", "now")]);
     for event in &events {
         assert_eq!(world.claim(event).await, ClaimAnswer::Stale);
     }
@@ -157,9 +158,9 @@ async fn one_slot_is_cancelled_and_the_others_stay() {
     let june = world.put("import", "1234", "june", "d:1001000000", false).await;
     let july = world.put("import", "1234", "july", "d:1002000000", false).await;
     let cancelled = world.events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
-    assert_eq!(cancelled, [waits("d:1001000000")]);
+    assert_eq!(cancelled, [waits("d:1001000000", "june")]);
     assert_eq!(world.claim(&june).await, ClaimAnswer::Stale);
-    assert_eq!(world.events.cancel(&of_1234().immediate()).await.expect("it answers"), [waits("i")]);
+    assert_eq!(world.events.cancel(&of_1234().immediate()).await.expect("it answers"), [waits("i", "now")]);
     assert_eq!(world.claim(&now).await, ClaimAnswer::Stale);
     assert!(matches!(world.claim(&july).await, ClaimAnswer::Run { .. }));
 }
@@ -172,10 +173,10 @@ async fn events_that_do_not_compete_are_cancelled_by_reference_or_id() {
         world.put("mail", "ann", "b", "e:b", false).await,
         world.put("mail", "", "c", "e:c", false).await,
     ];
-    assert_eq!(world.events.cancel(&EventSelector::id("mail", "c")).await.expect("it answers"), [waits("e:c")]);
+    assert_eq!(world.events.cancel(&EventSelector::id("mail", "c")).await.expect("it answers"), [waits("e:c", "c")]);
     let mut cancelled = world.events.cancel(&EventSelector::reference("mail", "ann")).await.expect("it answers");
     cancelled.sort_by_key(|slot| slot.slot.to_string());
-    assert_eq!(cancelled, [waits("e:a"), waits("e:b")]);
+    assert_eq!(cancelled, [waits("e:a", "a"), waits("e:b", "b")]);
     for event in &events {
         assert_eq!(world.claim(event).await, ClaimAnswer::Stale);
     }
@@ -184,7 +185,8 @@ async fn events_that_do_not_compete_are_cancelled_by_reference_or_id() {
 #[tokio::test]
 async fn an_event_that_is_not_in_the_register_is_cancelled_by_its_id() {
     let world = World::new();
-    let unknown = Cancelled { slot: DedupSlot::Event("x".into()), waiting: false, running: false, already: false };
+    let unknown =
+        Cancelled { slot: DedupSlot::Event("x".into()), id: None, waiting: false, running: false, already: false };
     assert_eq!(world.events.cancel(&EventSelector::id("mail", "x")).await.expect("it answers"), [unknown]);
     let event = world.put("mail", "", "x", "e:x", false).await;
     assert_eq!(world.claim(&event).await, ClaimAnswer::Stale);
@@ -197,7 +199,7 @@ async fn an_event_that_is_not_in_the_register_is_cancelled_by_its_id() {
 async fn an_id_of_a_slot_cancels_that_slot_and_remembers_nothing_else() {
     let world = World::new();
     let event = world.put("import", "1234", "a", "i", false).await;
-    assert_eq!(world.events.cancel(&EventSelector::id("import", "a")).await.expect("it answers"), [waits("i")]);
+    assert_eq!(world.events.cancel(&EventSelector::id("import", "a")).await.expect("it answers"), [waits("i", "a")]);
     assert_eq!(world.claim(&event).await, ClaimAnswer::Stale);
     assert_eq!(world.register.with_shard(|shard| shard.slots.len()), 1);
 }
@@ -214,7 +216,7 @@ async fn a_cancel_reports_a_running_event_which_goes_on() {
     ] {
         assert!(matches!(&moved[..], [(_, MoveOutcome::Running)]), "{moved:?}");
     }
-    let running = Cancelled { slot: DedupSlot::Immediate, waiting: false, running: true, already: false };
+    let running = Cancelled { waiting: false, running: true, ..waits("i", "a") };
     assert_eq!(world.events.cancel(&of_1234()).await.expect("it answers"), [running]);
     assert!(world.sent().is_empty());
 }

@@ -13,7 +13,7 @@ pub(super) const REFUSED: &str = "correct the user, the password or its permissi
 
 /// When the line was last written.
 #[derive(Debug, Default)]
-pub(super) struct Reminder(Option<Instant>);
+pub(crate) struct Reminder(Option<Instant>);
 
 impl Reminder {
     /// Returns a reminder whose first line was written now, in other words.
@@ -22,7 +22,7 @@ impl Reminder {
     }
 
     /// Whether the line is to be written now: the first time, and each minute. Notes that it is.
-    pub(super) fn is_due(&mut self) -> bool {
+    pub(crate) fn is_due(&mut self) -> bool {
         let is_due = self.0.is_none_or(|said| said.elapsed() >= EACH);
         if is_due {
             *self = Self::begun();

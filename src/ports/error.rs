@@ -107,6 +107,11 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
+    /// Tells whether the user lacks a right.
+    pub(crate) fn is_no_right(&self) -> bool {
+        matches!(self, Self::Rejected { reason, .. } if reason.contains("ACCESS_REFUSED"))
+    }
+
     /// Tells whether the same call may succeed in a moment, because the broker was not reached or did not take the
     /// message for now.
     ///

@@ -31,7 +31,7 @@ impl<T: Send + 'static> Line<T> {
     }
 
     /// Runs `beginning` after all those for which this future was polled before. `None` if the runtime has ended.
-    pub(super) async fn begin(self: &Arc<Self>, mut beginning: BoxFuture<'static, T>) -> Option<T> {
+    pub(super) async fn in_turn(self: &Arc<Self>, mut beginning: BoxFuture<'static, T>) -> Option<T> {
         let begun = {
             let mut waiting = self.lock();
             if waiting.is_none()
@@ -114,7 +114,7 @@ mod tests {
         ended.shutdown_background();
         let runtime = Builder::new_current_thread().build().expect("a runtime");
         for _ in 0..2 {
-            assert_eq!(runtime.block_on(line.begin(Box::pin(pending()))), None);
+            assert_eq!(runtime.block_on(line.in_turn(Box::pin(pending()))), None);
         }
     }
 }

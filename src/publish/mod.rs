@@ -4,7 +4,6 @@
 //! The order of effects: reserve a version, publish, wait for the broker's confirm, record the version.
 
 mod batch;
-mod contact;
 mod line;
 pub(crate) mod meters;
 pub(crate) mod new_event;

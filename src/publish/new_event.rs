@@ -6,12 +6,13 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use super::published::PublishError;
 use crate::domain::{
     event::Event,
     kind::EventKind,
     register::CopyVersion,
     time,
-    wire::Properties,
+    wire::{self, Properties},
     words::{EventType, Reference, WordError},
 };
 
@@ -57,15 +58,24 @@ pub struct NewEvent {
     pub(super) content_type: String,
     pub(super) reference: Option<String>,
     pub(super) when: When,
+    expiry: Option<Expiry>,
     pub(super) id: Option<String>,
     pub(super) correlation_id: Option<String>,
     pub(super) traceparent: Option<String>,
     pub(super) reason: Option<String>,
+    /// The properties and headers of a message that was saved.
+    pub(super) saved: Option<Properties>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum When {
     Now,
+    At(Timestamp),
+    After(Duration),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Expiry {
     At(Timestamp),
     After(Duration),
 }
@@ -95,10 +105,12 @@ impl NewEvent {
             content_type: "application/json".to_owned(),
             reference: None,
             when: When::Now,
+            expiry: None,
             id: None,
             correlation_id: None,
             traceparent: None,
             reason: None,
+            saved: None,
         }
     }
 
@@ -194,6 +206,37 @@ impl NewEvent {
         Self { when: When::After(delay), ..self }
     }
 
+    /// Sets how long after the publish the event expires. If it has not started by then, it does not run: it goes to dead-letter, or is
+    /// gone where the type says `on-expiry: discard`. An event that was started is tried again also after that time.
+    ///
+    /// Publishing refuses an event that would expire before it is due, and one that coalesces.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hatchery::NewEvent;
+    ///
+    /// // After ten minutes nobody waits for the code any more.
+    /// let code = NewEvent::new("mail", r#"{"code": "4711"}"#).expires(Duration::from_mins(10));
+    /// ```
+    #[must_use]
+    pub fn expires(self, after: Duration) -> Self {
+        Self { expiry: Some(Expiry::After(after)), ..self }
+    }
+
+    /// Sets the time at which the event expires, rounded up to milliseconds. Otherwise like [`expires`](Self::expires); the last call
+    /// wins.
+    ///
+    /// ```
+    /// use hatchery::{NewEvent, parse_time};
+    ///
+    /// let invitation = NewEvent::new("mail", "{}").expires_at(parse_time("2026-06-01T09:00:00+02:00")?);
+    /// # Ok::<(), hatchery::TimeError>(())
+    /// ```
+    #[must_use]
+    pub fn expires_at(self, time: Timestamp) -> Self {
+        Self { expiry: Some(Expiry::At(time)), ..self }
+    }
+
     /// Sets the event's id, 1 to 255 bytes. Default: a new UUIDv7.
     ///
     /// Where coalescing is off, publishing the same id for the same time again has no effect while the event waits, and for
@@ -264,6 +307,15 @@ impl NewEvent {
         Self { reason: Some(reason.into()), ..self }
     }
 
+    /// Gives the event the properties and foreign headers of a message that was saved, and its time of creation, content type,
+    /// correlation id and trace context.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn saved(self, properties: Properties) -> Self {
+        Self { saved: Some(properties), ..self }
+    }
+
     /// Returns the date, and the delay until then. A date that the program gives is one of this machine's clock. A delay is measured by the
     /// broker, and the date that follows from it is one of the shared clock: the worker's clock tells whether it has come.
     pub(super) fn date(&self, now: Timestamp, shared: Timestamp) -> (Option<Timestamp>, Duration) {
@@ -272,6 +324,27 @@ impl NewEvent {
             When::At(time) => (Some(time::ceil_millis(time)), time::until(now, time::ceil_millis(time))),
             When::After(delay) => (Some(time::ceil_millis(time::later(shared, delay))), delay),
         }
+    }
+
+    /// Returns when the event expires, if it does. It is published at `now`.
+    ///
+    /// # Errors
+    /// If it would expire before it is due.
+    pub(super) fn expiry(&self, now: Timestamp) -> Result<Option<Timestamp>, PublishError> {
+        let Some(expiry) = self.expiry else { return Ok(None) };
+        let expires = match expiry {
+            Expiry::At(time) => time,
+            Expiry::After(after) => time::due(now, after).ok_or(PublishError::TooLate)?,
+        };
+        let due = match self.when {
+            When::Now => now,
+            When::At(time) => time.max(now),
+            When::After(delay) => time::later(now, delay),
+        };
+        if expires <= due {
+            return Err(PublishError::ExpiresBeforeDue { expires, due });
+        }
+        Ok(Some(time::ceil_millis(expires)))
     }
 
     /// Returns the event as published now, without a version: it does not compete with other events yet.
@@ -283,11 +356,12 @@ impl NewEvent {
     ) -> Result<Event, WordError> {
         let reference = self.reference.as_deref().map(str::parse::<Reference>).transpose()?;
         let id = self.id.unwrap_or_else(|| Uuid::now_v7().to_string());
-        Ok(Event {
+        let event = Event {
             event_type,
             reference,
             created_at: now,
             nbf,
+            expires: None,
             attempts: 0,
             busy: 0,
             crashes: 0,
@@ -303,6 +377,10 @@ impl NewEvent {
             properties: Properties::default(),
             schedule: None,
             id,
+        };
+        Ok(match self.saved {
+            Some(properties) => wire::restored(event, properties),
+            None => event,
         })
     }
 }

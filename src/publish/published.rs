@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::{
-    domain::words::{UnknownType, WordError},
+    domain::words::{EventType, UnknownType, WordError},
     handler::{IntoOutcome, Outcome},
     ports::BrokerError,
 };
@@ -16,7 +18,7 @@ pub(super) const SHORT: usize = 255;
 /// An event that the broker has confirmed.
 ///
 /// From here on the event is not lost: it runs to an outcome, waits in a queue where people can see it, is replaced by a newer
-/// event of its reference, or is cancelled.
+/// event of its reference, is cancelled, or expires as its publisher asked.
 ///
 /// ```no_run
 /// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
@@ -90,8 +92,21 @@ pub enum PublishError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The event would expire before it is due, so it could never start.
+    #[error("the event would expire at {expires:.3}, and is not due before {due:.3}")]
+    ExpiresBeforeDue {
+        /// When it would expire.
+        expires: Timestamp,
+        /// When it is due.
+        due: Timestamp,
+    },
+    /// The event would expire, and coalesces: it could replace an event that does not expire, and then neither would run.
+    #[error(
+        "an event of `{0}` with this reference coalesces, and an event that coalesces cannot expire: it could replace one that does not"
+    )]
+    ExpiresAndCoalesces(EventType),
     /// The event's time would be after the latest possible one, 9999-12-30T22:00:00Z.
-    #[error("the delay leads beyond the year 9999")]
+    #[error("the delay or the expiry leads beyond the year 9999")]
     TooLate,
     /// The broker did not confirm the event. It may have arrived.
     #[error("not confirmed: {0}")]

@@ -21,7 +21,7 @@ use super::{
     meters::PublishMeters,
     new_event::NewEvent,
     published::{PUBLISH_LIMIT, PublishError, Published, SHORT},
-    send::{Given, confirm, give},
+    send::{Given, confirm},
     versions::{Answer, PendingVersion, VERSION_WAIT, Versions},
 };
 use crate::{
@@ -29,15 +29,17 @@ use crate::{
         clocks,
         delay::Route,
         event::{self, Event},
+        names,
         register::{CopyVersion, DedupSlot, Reserve, Terms},
         schedule::forged::forged,
-        spec::{Topology, TypeSpec},
+        spec::Topology,
         time,
         wire::kept,
         words::{EventType, UnknownType},
     },
     outage::BrokerOutage,
     ports::{Broker, BrokerError, Clock, Register},
+    records::Records,
     routes::Routes,
     trace::{self, TraceContext, Traces},
 };
@@ -104,6 +106,7 @@ struct PublisherInner {
     clock: Arc<dyn Clock>,
     broker_outage: BrokerOutage,
     meters: PublishMeters,
+    records: Arc<Records>,
     runtime: Handle,
 }
 
@@ -121,6 +124,16 @@ struct Draft {
     keeps: Option<usize>,
 }
 
+impl Draft {
+    /// Returns the call that reserves a version. `None` if the event does not compete.
+    fn reserve(&self) -> Option<Reserve> {
+        let Self { event, due, terms, .. } = self;
+        let slot = event.stamp.slot.clone();
+        let competes = !matches!(slot, DedupSlot::Event(_));
+        competes.then(|| Reserve { subject: event.subject(), slot, due: *due, asked_by: None, terms: *terms })
+    }
+}
+
 /// An event that was sent in its turn.
 struct Begun {
     draft: Draft,
@@ -130,7 +143,8 @@ struct Begun {
     /// Nothing is sent after this time.
     limit: Option<Timestamp>,
     deadline: Instant,
-    given: Given,
+    /// `None` if it was too late to send the event.
+    given: Option<Given>,
     room: Option<OwnedSemaphorePermit>,
 }
 
@@ -144,20 +158,23 @@ impl Publisher {
         register: &Arc<dyn Register>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self::waiting(topology, broker, register, clock, VERSION_WAIT)
+        Self::waiting(topology, broker, register, clock, VERSION_WAIT, names::PRODUCT)
     }
 
-    /// Creates a publisher that waits this long for a version.
+    /// Creates a publisher that waits this long for a version. The records of its events, and of those of workers that share it, say that
+    /// `by` tells them.
     pub(crate) fn waiting(
         topology: Arc<Topology>,
         broker: Arc<dyn Broker>,
         register: &Arc<dyn Register>,
         clock: Arc<dyn Clock>,
         version_wait: Duration,
+        by: &str,
     ) -> Self {
         let shared = PublisherInner {
             routes: Routes::of(&topology),
             meters: PublishMeters::new(topology.types.keys()),
+            records: Records::start(&topology, Arc::clone(&broker), by),
             topology,
             broker,
             versions: Versions::new(register, version_wait),
@@ -167,6 +184,11 @@ impl Publisher {
         };
         let (lines, room) = (shared.lines(), Arc::new(Semaphore::new(IN_FLIGHT)));
         Self { shared: Arc::new(shared), lines, room, in_flight: IN_FLIGHT, traces: None }
+    }
+
+    /// Returns what publishes the records of events.
+    pub(crate) fn records(&self) -> &Arc<Records> {
+        &self.shared.records
     }
 
     /// Sets how many events may be unconfirmed at a time, at least 1. Default: 1,000. This publisher and its later clones
@@ -225,13 +247,13 @@ impl Publisher {
         let mut draft = shared.draft(event);
         let span = draft.as_mut().map_or_else(|_| Span::none(), |draft| self.span(&mut draft.event));
         // Reserved now and not at the first poll, so that the order of the calls is the order of the versions.
-        let version = draft.as_ref().ok().and_then(|draft| shared.ask(draft));
+        let version = draft.as_ref().ok().and_then(Draft::reserve).and_then(|reserve| shared.versions.ask(reserve));
         let publishing = async move {
             let draft = draft?;
             let (event_type, route) = (draft.event.event_type.clone(), draft.route);
             let deadline = Instant::now() + PUBLISH_LIMIT;
-            let begin = Arc::clone(&shared).begin(draft, version, room, deadline).in_current_span();
-            let published = shared.publish(lines[&event_type].begin(Box::pin(begin)), deadline).await;
+            let sent = Arc::clone(&shared).send(draft, version, room, deadline).in_current_span();
+            let published = shared.until_recorded(lines[&event_type].in_turn(Box::pin(sent)), deadline).await;
             shared.meters.published(&event_type, published.is_ok().then_some(route));
             published
         };
@@ -299,11 +321,19 @@ impl Publisher {
 
 impl PublisherInner {
     fn draft(&self, new: NewEvent) -> Result<Draft, PublishError> {
-        let (event_type, spec) = self.spec(&new.event_type)?;
+        let types = &self.topology.types;
+        let known = types.get_key_value(new.event_type.as_str());
+        let (event_type, spec) = known.ok_or_else(|| UnknownType::among(&new.event_type, types.keys()))?;
         let now = self.clock.now();
         let shared = clocks::shared(now, self.clock.ahead());
         let (nbf, mut delay) = new.date(now, shared);
+        // Other programs may have set a property to nothing.
+        let shortest = usize::from(new.saved.is_none());
+        // By Redis's clock, by which workers judge. A clock that is a little ahead counts as right: then the date of a delayed event is
+        // late, and its expiry must not come first.
+        let expires = new.expiry(shared.max(clocks::of_redis(now, self.clock.ahead())))?;
         let mut event = new.into_event(event_type.clone(), nbf, shared)?;
+        event.expires = expires;
         if let Some(schedule) = forged(&event, &self.topology.schedules) {
             return Err(PublishError::IdOfSchedule(schedule.to_string()));
         }
@@ -313,7 +343,7 @@ impl PublisherInner {
             ("content type", event.content_type.as_ref()),
             ("traceparent", event.traceparent.as_ref()),
         ] {
-            if let Some(length) = text.map(String::len).filter(|length| !(1..=SHORT).contains(length)) {
+            if let Some(length) = text.map(String::len).filter(|length| !(shortest..=SHORT).contains(length)) {
                 return Err(PublishError::Length { field, length });
             }
         }
@@ -322,6 +352,9 @@ impl PublisherInner {
         }
 
         let slot = event::slot(spec, event.reference.as_ref(), nbf, &event.id);
+        if event.expires.is_some() && !matches!(slot, DedupSlot::Event(_)) {
+            return Err(PublishError::ExpiresAndCoalesces(event_type.clone()));
+        }
         if let (DedupSlot::Immediate | DedupSlot::First, Some(window)) = (&slot, spec.coalesce.window) {
             delay = window.as_duration();
         }
@@ -341,30 +374,13 @@ impl PublisherInner {
         })
     }
 
-    fn spec(&self, name: &str) -> Result<(&EventType, &TypeSpec), PublishError> {
-        self.topology
-            .types
-            .get_key_value(name)
-            .ok_or_else(|| UnknownType::among(name, self.topology.types.keys()).into())
-    }
-
-    /// Reserves a version, unless events of this type do not compete.
-    fn ask(&self, draft: &Draft) -> Option<PendingVersion<impl Future<Output = Answer> + Send + use<>>> {
-        let Draft { event, due, terms, .. } = draft;
-        if matches!(event.stamp.slot, DedupSlot::Event(_)) {
-            return None;
-        }
-        let (subject, slot) = (event.subject(), event.stamp.slot.clone());
-        self.versions.ask(Reserve { subject, slot, due: *due, asked_by: None, terms: *terms })
-    }
-
     fn lines(&self) -> Lines {
         let line = || Arc::new(Line::new(self.runtime.clone()));
         Arc::new(self.topology.types.keys().map(|event_type| (event_type.clone(), line())).collect())
     }
 
     /// Sends an event, as soon as it has its version and there is room. Only its confirm is left to wait for.
-    async fn begin(
+    async fn send(
         self: Arc<Self>,
         mut draft: Draft,
         version: Option<PendingVersion<impl Future<Output = Answer>>>,
@@ -388,12 +404,16 @@ impl PublisherInner {
         let now = self.clock.now();
         let deadline = limit.map_or(deadline, |limit| deadline.min(Instant::now() + time::until(now, limit)));
         let is_late = limit.is_some_and(|limit| now > limit);
-        let message = (!is_late).then(|| self.routes.by(*route, event));
-        let given = give(&*self.broker, deadline, message).await;
+        // What is given one after the other reaches a queue in that order.
+        let given = if is_late {
+            None
+        } else {
+            timeout_at(deadline, self.broker.send(self.routes.by(*route, event))).await.ok()
+        };
         Begun { draft, version, unversioned, limit, deadline, given, room }
     }
 
-    async fn publish(
+    async fn until_recorded(
         &self,
         begun: impl Future<Output = Option<Begun>>,
         deadline: Instant,
@@ -407,12 +427,14 @@ impl PublisherInner {
             let route = event.nbf.map_or(*route, |_| self.routes.after(event.early_by(self.clock.latest())));
             limit.is_none_or(|limit| self.clock.now() <= limit).then(|| self.routes.by(route, event))
         };
-        confirm(&*self.broker, &self.broker_outage, deadline, given, again).await?;
+        let given = given.ok_or(PublishError::Timeout)?;
+        confirm(&*self.broker, &self.broker_outage, deadline, Some(given), again).await?;
         fail_point!("publish.confirmed");
+        self.records.tell_published(event, *due);
         if unversioned {
-            self.versions.went_without();
+            self.versions.contact.health.unversioned();
         }
-        if version.is_some() || (*register && !self.versions.is_away()) {
+        if version.is_some() || (*register && !self.versions.contact.is_away()) {
             let record = kept::record(event, *due, *keeps, *terms);
             self.versions.record(record).await;
         }

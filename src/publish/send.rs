@@ -12,13 +12,8 @@ use crate::{
     ports::{Broker, BrokerError, Confirming},
 };
 
-/// A sent message that waits for its confirm, or the error of sending; `None` if it was too late to send the message.
-pub(super) type Given = Option<Result<Confirming, BrokerError>>;
-
-/// Sends a message, unless it is too late. What is given one after the other reaches a queue in that order.
-pub(super) async fn give(broker: &dyn Broker, deadline: Instant, message: Option<Message>) -> Given {
-    timeout_at(deadline, broker.send(message?)).await.ok()
-}
+/// A sent message that waits for its confirm, or the error of sending.
+pub(super) type Given = Result<Confirming, BrokerError>;
 
 /// Publishes until the broker confirms, at most until the limit. `message` builds the message anew for each try, and returns
 /// `None` once it is too late.
@@ -26,22 +21,19 @@ pub(crate) async fn send(
     broker: &dyn Broker,
     outage: &BrokerOutage,
     within: Duration,
-    mut message: impl FnMut() -> Option<Message>,
+    message: impl FnMut() -> Option<Message>,
 ) -> Result<(), PublishError> {
-    let deadline = Instant::now() + within;
-    let given = give(broker, deadline, message()).await;
-    confirm(broker, outage, deadline, given, message).await
+    confirm(broker, outage, Instant::now() + within, None, message).await
 }
 
-/// Waits for the confirm of a message, and publishes it again until the broker confirms it, at most until the deadline.
+/// Waits for the confirm of a message that was `given`, if one was, and publishes until the broker confirms, at most until the deadline.
 pub(super) async fn confirm(
     broker: &dyn Broker,
     outage: &BrokerOutage,
     deadline: Instant,
-    given: Given,
+    given: Option<Given>,
     message: impl FnMut() -> Option<Message>,
 ) -> Result<(), PublishError> {
-    let given = Some(given.ok_or(PublishError::Timeout)?);
     let sent = until_confirmed(broker, outage, given, BrokerError::is_transient, message);
     match timeout_at(deadline, sent).await {
         Ok(Ok(true)) => Ok(()),
@@ -56,7 +48,7 @@ pub(super) async fn confirm(
 pub(crate) async fn until_confirmed(
     broker: &dyn Broker,
     outage: &BrokerOutage,
-    mut given: Given,
+    mut given: Option<Given>,
     is_repeated: impl Fn(&BrokerError) -> bool,
     mut message: impl FnMut() -> Option<Message>,
 ) -> Result<bool, BrokerError> {

@@ -15,6 +15,7 @@ use futures_util::{
     stream::{self, FuturesUnordered},
 };
 use jiff::Timestamp;
+use rstest::rstest;
 use tokio::sync::Semaphore;
 
 use super::{published::PublishError, publisher::Publisher};
@@ -248,6 +249,85 @@ async fn a_delay_from_a_machine_whose_clock_is_wrong_ends_by_the_clock_of_redis(
     let date = Timestamp::from_second(900).expect("a time");
     publisher.publish(NewEvent::new("mail", "{}").at(date)).await.expect("published");
     assert_eq!(nbf(1).as_deref(), Some("1970-01-01T00:15:00.000Z"));
+}
+
+/// The clock of a machine that is a few seconds ahead of Redis's, where it is noon.
+struct Off(i64);
+
+impl Clock for Off {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(43_200 + self.0).expect("a time")
+    }
+
+    fn ahead(&self) -> Option<jiff::SignedDuration> {
+        Some(jiff::SignedDuration::from_secs(self.0))
+    }
+}
+
+#[rstest]
+#[case::right(0, "1970-01-01T12:00:02.000Z")]
+#[case::a_day_ahead(86_400, "1970-01-01T12:00:02.000Z")]
+#[case::a_day_behind(-86_400, "1970-01-01T12:00:02.000Z")]
+#[case::a_little_behind(-4, "1970-01-01T12:00:02.000Z")]
+// It counts as right, and the date of a delayed event would be as late.
+#[case::a_little_ahead(4, "1970-01-01T12:00:06.000Z")]
+#[tokio::test]
+async fn an_event_expires_by_the_clock_of_redis_and_never_early(#[case] ahead: i64, #[case] expected: &str) {
+    let (topology, broker, script) = slow("version: 1\nname: t\ntypes: { mail: {} }");
+    confirms(&script).add_permits(2);
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(Arc::new(SystemClock), Duration::from_secs(1)));
+    let publisher = Publisher::new(topology, broker, &register, Arc::new(Off(ahead)));
+    let event = NewEvent::new("mail", "{}").expires(Duration::from_secs(2));
+    publisher.publish(event).await.expect("published");
+    // A time is the caller's.
+    let time = Timestamp::from_second(200_000).expect("a time");
+    publisher.publish(NewEvent::new("mail", "{}").expires_at(time)).await.expect("published");
+    let published = script.published.lock().expect("no panic");
+    let expires: Vec<_> = published.iter().map(|sent| sent.properties.headers["expires"].as_str()).collect();
+    assert_eq!(expires, [Some(expected), Some("1970-01-03T07:33:20.000Z")]);
+}
+
+#[rstest]
+#[case::at_once(NewEvent::new("mail", "{}").expires(Duration::ZERO), false)]
+#[case::with_its_delay(NewEvent::new("mail", "{}").delay(Duration::from_secs(5)).expires(Duration::from_secs(5)), false)]
+#[case::after_its_delay(NewEvent::new("mail", "{}").delay(Duration::from_secs(5)).expires(Duration::from_millis(5_001)), true)]
+#[case::past(NewEvent::new("mail", "{}").expires_at(Off(-1).now()), false)]
+#[case::before_its_date(NewEvent::new("mail", "{}").at(Off(60).now()).expires_at(Off(60).now()), false)]
+#[case::after_its_date(NewEvent::new("mail", "{}").at(Off(60).now()).expires_at(Off(61).now()), true)]
+#[case::after_a_past_date(NewEvent::new("mail", "{}").at(Off(-60).now()).expires(Duration::from_secs(1)), true)]
+#[case::in_the_year_9999(NewEvent::new("mail", "{}").expires(Duration::MAX), false)]
+#[tokio::test]
+async fn an_event_that_would_expire_before_it_is_due_is_refused(#[case] event: NewEvent, #[case] is_published: bool) {
+    let (topology, broker, script) = slow("version: 1\nname: t\ntypes: { mail: {} }");
+    confirms(&script).add_permits(1);
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(Arc::new(SystemClock), Duration::from_secs(1)));
+    let publisher = Publisher::new(topology, broker, &register, Arc::new(Off(0)));
+    match publisher.publish(event).await {
+        Ok(_) => assert!(is_published),
+        Err(PublishError::ExpiresBeforeDue { expires, due }) => assert!(!is_published && expires <= due),
+        Err(error) => assert!(matches!(error, PublishError::TooLate) && !is_published, "{error}"),
+    }
+    assert_eq!(confirms(&script).available_permits(), usize::from(!is_published), "nothing is sent");
+}
+
+#[rstest]
+#[case::at_once(NewEvent::new("import", "{}").reference("1"), false)]
+#[case::dated(NewEvent::new("import", "{}").reference("1").delay(Duration::from_secs(1)), true)]
+#[case::without_a_reference(NewEvent::new("import", "{}"), true)]
+#[case::by_date(NewEvent::new("review", "{}").reference("1").delay(Duration::from_secs(1)), false)]
+#[case::of_the_other_kind(NewEvent::new("review", "{}").reference("1"), true)]
+#[tokio::test]
+async fn an_event_that_coalesces_cannot_expire(#[case] event: NewEvent, #[case] is_published: bool) {
+    let file = "version: 1\nname: t\ntypes: { import: { coalesce: { immediate: first } }, review: { coalesce: { delayed: each-time } } }";
+    let (topology, broker, script) = slow(file);
+    confirms(&script).add_permits(1);
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(Arc::new(SystemClock), Duration::from_secs(1)));
+    let publisher = Publisher::new(topology, broker, &register, Arc::new(SystemClock));
+    let told = publisher.publish(event.expires(Duration::from_mins(1))).await;
+    assert_eq!(told.is_ok(), is_published, "{told:?}");
+    if let Err(error) = told {
+        assert!(matches!(error, PublishError::ExpiresAndCoalesces(_)), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -8,19 +8,23 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{batch::Batched, contact::Contact};
+use super::batch::Batched;
 use crate::{
     domain::{
         event::Event,
         register::{Record, Reserve, Reserved},
+        trouble::Trouble,
         words::{Reference, plain},
     },
-    outage::Side,
+    outage::{RegisterHealth, Side},
     ports::{Register, RegisterError},
 };
 
 /// How long a publisher waits for a version, unless it is told otherwise. Without one the event competes with nothing.
 pub(crate) const VERSION_WAIT: Duration = Duration::from_millis(250);
+
+/// How long a publisher does not ask the register again after a call without an answer.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Between two lines about what cannot be read.
 const SAY_UNREAD: Duration = Duration::from_mins(1);
@@ -36,7 +40,7 @@ pub(super) struct PendingVersion<F> {
 pub(super) struct Versions {
     reserve: Batched<Reserve, Reserved>,
     record: Batched<Record, ()>,
-    contact: Arc<Contact>,
+    pub(super) contact: Arc<Contact>,
     /// How long an answer is waited for.
     limit: Duration,
     /// Events whose keys in the register could not be read.
@@ -49,20 +53,28 @@ struct Unread {
     said: Option<Instant>,
 }
 
+/// Whether the register answers.
+pub(super) struct Contact {
+    register: Arc<dyn Register>,
+    /// Until then the register is not asked.
+    away: Mutex<Option<Instant>>,
+    pub(super) health: RegisterHealth,
+}
+
 impl Versions {
     pub(super) fn new(register: &Arc<dyn Register>, limit: Duration) -> Self {
-        let contact = Arc::new(Contact::new(register.url()));
-        let reserving = (Arc::clone(register), Arc::clone(&contact));
-        let recording = reserving.clone();
+        let (register, away) = (Arc::clone(register), Mutex::default());
+        let contact = Arc::new(Contact { register, away, health: RegisterHealth::new(Side::Publisher) });
+        let (reserving, recording) = (Arc::clone(&contact), Arc::clone(&contact));
         Self {
             reserve: Batched::start(move |batch: &[Reserve]| {
-                let (register, contact) = reserving.clone();
-                Box::pin(async move { noted(&*register, &contact, register.reserve(batch)).await })
+                let contact = Arc::clone(&reserving);
+                Box::pin(async move { contact.noted(contact.register.reserve(batch)).await })
             }),
             record: Batched::start(move |batch: &[Record]| {
-                let (register, contact) = recording.clone();
+                let contact = Arc::clone(&recording);
                 Box::pin(async move {
-                    let recorded = noted(&*register, &contact, register.record(batch)).await;
+                    let recorded = contact.noted(contact.register.record(batch)).await;
                     recorded.map(|()| vec![(); batch.len()])
                 })
             }),
@@ -75,7 +87,7 @@ impl Versions {
     /// Asks for a version, unless the register did not answer a moment ago. The call takes its place in the order from here
     /// on, not from the first poll.
     pub(super) fn ask(&self, reserve: Reserve) -> Option<PendingVersion<impl Future<Output = Answer> + Send + use<>>> {
-        if self.is_away() {
+        if self.contact.is_away() {
             return None;
         }
         let answer = self.reserve.ask(reserve);
@@ -96,11 +108,6 @@ impl Versions {
         None
     }
 
-    /// Notes that an event was published without a version that it should have.
-    pub(super) fn went_without(&self) {
-        self.contact.health.unversioned();
-    }
-
     /// Records an event that the broker has confirmed. If that fails, older events of the reference may run too, until the
     /// next claim of the reference.
     pub(super) async fn record(&self, record: Record) {
@@ -115,11 +122,6 @@ impl Versions {
             }
         };
         tracing::debug!(reason, id = %plain(&subject.id), event_type = %subject.event_type, "not recorded");
-    }
-
-    /// Whether the register did not answer a moment ago.
-    pub(super) fn is_away(&self) -> bool {
-        self.contact.is_away()
     }
 
     /// Once a minute while it lasts: each publish meets it.
@@ -142,15 +144,56 @@ impl Versions {
     }
 }
 
-/// Waits for the answer to a call, and notes whether the register is there. Any call may be the first to find it emptied.
-async fn noted<T>(
-    register: &dyn Register,
-    contact: &Contact,
-    call: impl Future<Output = Result<T, RegisterError>> + Send,
-) -> Result<T, RegisterError> {
-    let asked = Instant::now();
-    let answer = call.await;
-    Side::Publisher.count_emptied(register.times_emptied());
-    contact.ended(asked, answer.as_ref().err());
-    answer
+impl Contact {
+    /// Whether the register did not answer a moment ago.
+    pub(super) fn is_away(&self) -> bool {
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        away.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Waits for the answer to a call, and notes whether the register is there. Any call may be the first to find it emptied.
+    async fn noted<T>(&self, call: impl Future<Output = Result<T, RegisterError>> + Send) -> Result<T, RegisterError> {
+        let asked = Instant::now();
+        let answer = call.await;
+        if answer.is_ok() {
+            self.register.look_for_loss();
+        }
+        Side::Publisher.count_emptied(self.register.times_emptied());
+        match &answer {
+            // A key that cannot be read is about its reference alone.
+            Ok(_) | Err(RegisterError::Unreadable { .. }) => self.health.answered(asked),
+            Err(error) => self.failed(asked, error),
+        }
+        answer
+    }
+
+    /// Notes that a call that was made at `asked` had no answer within this time.
+    fn is_slow(&self, asked: Instant, limit: Duration) {
+        self.failed(asked, &self.late(limit));
+    }
+
+    fn late(&self, limit: Duration) -> RegisterError {
+        let reason = format!("no answer within {limit:?}");
+        RegisterError::Unreachable { url: self.register.url(), trouble: Trouble::Slow, reason }
+    }
+
+    fn failed(&self, asked: Instant, error: &RegisterError) {
+        if self.health.failed(asked, error) {
+            *self.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + ASK_AGAIN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::{clock::SystemClock, memory::MemoryRegister};
+
+    #[test]
+    fn a_register_that_does_not_answer_in_time_is_named() {
+        let (register, away) = (MemoryRegister::new(Arc::new(SystemClock), Duration::ZERO), Mutex::default());
+        let contact = Contact { register: Arc::new(register), away, health: RegisterHealth::new(Side::Publisher) };
+        let error = contact.late(Duration::from_millis(250));
+        assert_eq!(error.to_string(), "Redis at memory is slow: no answer within 250ms");
+    }
 }

@@ -18,6 +18,7 @@ use crate::{
         published::{PUBLISH_LIMIT, PublishError},
         send,
     },
+    records::Records,
     routes::Routes,
 };
 
@@ -29,6 +30,7 @@ pub struct Repairer<'a> {
     pub(crate) register: &'a dyn Register,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) outage: &'a BrokerOutage,
+    pub(crate) records: &'a Records,
 }
 
 /// Why a chain was not repaired.
@@ -86,6 +88,7 @@ impl Repairer<'_> {
     pub async fn send(&self, event: &Event) -> Result<(), RepairError> {
         let message = || Some(self.routes.to_scheduler(event, event.early_by(self.clock.shared())));
         send::send(self.broker, self.outage, PUBLISH_LIMIT, message).await?;
+        self.records.tell_published(event, event.due());
         states::record(self.register, self.topology, event).await?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::{
     domain::{event::Event, schedule::state::ScheduleState, spec::Topology, wire::kept},
-    ports::{Register, RegisterError, ScheduleStates},
+    ports::{NamedStates, Register, RegisterError, StateKind},
 };
 
 /// Changes the state of a schedule. `change` is called again with the new state if somebody else has changed the state meanwhile. Returns
@@ -14,7 +14,7 @@ use crate::{
 /// # Errors
 /// When Redis does not answer.
 pub async fn change(
-    states: &(impl ScheduleStates + ?Sized),
+    states: &(impl NamedStates + ?Sized),
     schedule: &str,
     last: Option<&ScheduleState>,
     mut change: impl FnMut(Option<ScheduleState>) -> Option<ScheduleState> + Send,
@@ -23,12 +23,12 @@ pub async fn change(
     loop {
         let (before, is_read) = match last.take() {
             Some(text) => (Some(text), false),
-            None => (states.schedule(schedule).await?, true),
+            None => (states.state(StateKind::Schedule, schedule).await?, true),
         };
         let Some(after) = change(before.as_deref().and_then(ScheduleState::parse)) else { return Ok(None) };
         let text = after.text();
         let is_unchanged = is_read && before.as_ref() == Some(&text);
-        if is_unchanged || states.replace_schedule(schedule, before.as_deref(), Some(&text)).await? {
+        if is_unchanged || states.replace_state(StateKind::Schedule, schedule, before.as_deref(), Some(&text)).await? {
             return Ok(Some(after));
         }
     }

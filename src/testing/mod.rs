@@ -180,6 +180,30 @@
 //! # }
 //! ```
 //!
+//! # A pause
+//!
+//! ```
+//! use std::time::Duration;
+//! use hatchery::{NewEvent, Outcome, Run, testing::TestHatchery};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = "{ version: 1, name: payroll, types: { mail: {} } }";
+//! let hatchery = TestHatchery::new(hatchery::file::read(file, "topology.yaml")?);
+//! hatchery.start(hatchery.worker().handle("mail", |_: Run| async { Ok::<_, String>(Outcome::Done) }));
+//!
+//! hatchery.pause("mail", "the provider migrates");
+//! hatchery.publisher().publish(NewEvent::new("mail", "Dear Ada")).await?;
+//! hatchery.advance(Duration::from_hours(1)).await?;
+//! assert!(hatchery.runs("mail").is_empty());
+//!
+//! hatchery.resume("mail");
+//! hatchery.advance(Duration::from_secs(1)).await?;
+//! assert_eq!(hatchery.runs("mail").len(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Differences from real servers
 //!
 //! - Publishing, claiming and settling take no time. No message is lost, and no connection breaks.
@@ -216,6 +240,7 @@ use crate::{
         names::Names,
         source::SourceSpec,
         spec::Topology,
+        switches::{Name, Pause, Paused, PausedBy, Switches},
         time::until,
         wire::{self, Properties},
         words::{EventType, UnknownType, Word},
@@ -325,6 +350,26 @@ impl TestHatchery {
         let queue = spec.queue(&self.names(), name);
         let message = wire::Incoming { routing_key: queue.clone(), properties, body: body.into() };
         self.shared.broker.put(&queue, message);
+    }
+
+    /// Pauses a type, as `topology pause` does: what runs is finished, and nothing else of the type is started before a
+    /// [`resume`](Self::resume). [The module](self#a-pause) has an example.
+    ///
+    /// # Panics
+    /// If the file has no such type.
+    pub fn pause(&self, event_type: &str, reason: &str) {
+        let (of, now) = (self.switch(event_type), self.now());
+        let pause = Pause { of, by: PausedBy::Person, reason: reason.to_owned(), since: now, until: None };
+        self.change_switches(|switches| switches.with(pause, now));
+    }
+
+    /// Ends the pause of a type, as `topology resume` does. [The module](self#a-pause) has an example.
+    ///
+    /// # Panics
+    /// If the file has no such type.
+    pub fn resume(&self, event_type: &str) {
+        let (of, now) = (self.switch(event_type), self.now());
+        self.change_switches(|switches| switches.without(&of, now));
     }
 
     /// Starts a worker, which runs whenever the test awaits something. Several workers behave like several processes.
@@ -478,6 +523,18 @@ impl TestHatchery {
         let letters = self.shared.broker.waiting().into_iter().filter(|waiting| waiting.queue == queue);
         let reason = |letter: Waiting| Some(letter.message.properties.headers.get("reason")?.as_str()?.to_owned());
         letters.filter_map(reason).collect()
+    }
+
+    fn switch(&self, event_type: &str) -> Paused {
+        Paused::Type(Name(self.known(event_type).clone()))
+    }
+
+    fn change_switches(&self, change: impl FnOnce(Switches) -> Switches) {
+        let stream = self.names().control();
+        let last = self.shared.broker.last_of(&stream).and_then(|text| Switches::read(&text).ok());
+        let body = change(last.unwrap_or_default()).text().into();
+        let message = wire::Incoming { routing_key: stream.clone(), properties: Properties::default(), body };
+        self.shared.broker.put(&stream, message);
     }
 
     fn names(&self) -> Names {

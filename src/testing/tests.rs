@@ -128,6 +128,44 @@ async fn an_event_whose_worker_is_killed_runs_again() -> Tested {
     Ok(())
 }
 
+/// One event runs at a time, for three seconds.
+#[rstest]
+#[case::dead_letter("{ concurrency: 1 }", 2)]
+#[case::discard("{ concurrency: 1, on-expiry: discard }", 0)]
+#[tokio::test(start_paused = true)]
+async fn events_behind_a_slow_handler_expire(#[case] spec: &str, #[case] letters: u64) -> Tested {
+    let hatchery = hatchery(&format!("mail: {spec}"));
+    let slow = |_: Run| async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok::<_, String>(Outcome::Done)
+    };
+    hatchery.start(hatchery.worker().handle("mail", slow));
+    for (id, seconds) in [("a", 1), ("b", 1), ("c", 2), ("d", 4)] {
+        let event = NewEvent::new("mail", "{}").id(id).expires(Duration::from_secs(seconds));
+        hatchery.publisher().publish(event).await?;
+    }
+    hatchery.advance(Duration::from_mins(1)).await?;
+    let ran: Vec<String> = hatchery.runs("mail").into_iter().map(|run| run.event.id.clone()).collect();
+    assert_eq!(ran, ["a", "d"]);
+    let reasons: Vec<_> = hatchery.dead_letters("mail").into_iter().filter_map(|letter| letter.reason).collect();
+    assert_eq!(reasons.len() as u64, letters);
+    assert!(reasons.iter().all(|reason| reason.starts_with("expired at 2026-01-01T00:00:0")), "{reasons:?}");
+    let summary = hatchery.stop().await?[0];
+    assert_eq!((summary.done, summary.dead_lettered, summary.expired), (2, letters, 2 - letters));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_was_started_is_tried_again_after_its_expiry() -> Tested {
+    let hatchery = hatchery("mail: { retry: { delays: [10s], max-attempts: 3, jitter: 0% } }");
+    hatchery.start(hatchery.worker().handle("mail", fails));
+    let start = hatchery.now();
+    hatchery.publisher().publish(NewEvent::new("mail", "{}").expires(Duration::from_secs(1))).await?;
+    hatchery.advance(Duration::from_mins(1)).await?;
+    assert_eq!(seconds(&hatchery, "mail", start), [0.0, 10.0, 20.0]);
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handler_may_publish() -> Tested {
     let hatchery = hatchery("import: {}\n  mail: {}");

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     counters::Totals, error::WorkError, isolation::Isolation, late::LateRuns, leases::Leases, readiness::Readiness,
+    switches::Switchboard,
 };
 use crate::{
     domain::{spec::Topology, words::plain},
@@ -62,6 +63,7 @@ pub(super) struct Common {
     pub(super) consumer_outage: ConsumerOutage,
     pub(super) totals: Arc<Totals>,
     pub(super) readiness: Readiness,
+    pub(super) switches: Switchboard,
     pub(super) journal: Journal,
     pub(super) traces: Traces,
 }
@@ -130,7 +132,7 @@ impl Common {
     }
 
     /// Any call may be the first to find the register emptied.
-    fn count_emptied(&self) {
+    pub(super) fn count_emptied(&self) {
         Side::Worker.count_emptied(self.register.times_emptied());
     }
 

@@ -6,7 +6,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, Retryable as _};
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{error::WorkError, gate::Cause, lane::Lane, readiness::Consuming};
+use super::{cause::Cause, error::WorkError, lane::Lane, readiness::Consuming};
 use crate::{
     domain::{spec::QueueType, ttl::roughly},
     outage::backoff,
@@ -96,12 +96,13 @@ impl Consumer {
         self.state = ConsumerState::Opening { opening: Box::pin(opening), is_probe };
     }
 
-    /// Leaves the consumer. The deliveries stay with the worker.
-    pub(super) fn leave(&mut self) {
+    /// Leaves the consumer. The deliveries stay with the worker. `is_paused`: people have paused the type, so the next consumer does not
+    /// wait for long.
+    pub(super) fn leave(&mut self, is_paused: bool) {
         let idle = ConsumerState::Idle { until: Instant::now() };
         self.state = match std::mem::replace(&mut self.state, idle) {
             ConsumerState::Open { mut deliveries, since, .. } => {
-                if since.elapsed() >= LONG {
+                if is_paused || since.elapsed() >= LONG {
                     self.pauses = backoff().build();
                 }
                 ConsumerState::Leaving(Box::pin(async move {
@@ -205,7 +206,7 @@ impl Consumer {
 }
 
 /// Calls a function when it is dropped.
-struct OnDrop<F: FnMut()>(F);
+pub(super) struct OnDrop<F: FnMut()>(pub(super) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
     fn drop(&mut self) {

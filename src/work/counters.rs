@@ -117,6 +117,8 @@ counters! {
     done => HANDLED ("outcome", "done"),
     /// Runs whose event the handler discarded, and that were settled.
     discarded => HANDLED ("outcome", "discarded"),
+    /// Runs whose event was cancelled meanwhile.
+    cancelled => HANDLED ("outcome", "cancelled"),
     /// Runs that failed and are tried again, in place or through a retry queue.
     retried => HANDLED ("outcome", "retried"),
     /// Runs that failed and whose event was dropped (`on-failure: drop`).
@@ -125,6 +127,8 @@ counters! {
     requeued => HANDLED ("outcome", "requeued"),
     /// Events that were dead-lettered.
     dead_lettered => HANDLED ("outcome", "dead-lettered"),
+    /// Events that expired before they started, and were discarded (`on-expiry: discard`).
+    expired => HANDLED ("outcome", "expired"),
     /// Deliveries that are not valid events, for example because of a header of the wrong type. They are dead-lettered too, but
     /// not counted there.
     poisoned => HANDLED ("outcome", "poison"),
@@ -162,12 +166,14 @@ impl Counters {
         match transition {
             Transition::Done { .. } => self.done(),
             Transition::Discarded { .. } => self.discarded(),
+            Transition::Cancelled { .. } => self.cancelled(),
             Transition::Failed { .. } => self.retried(),
             Transition::Dropped { .. } => self.dropped(),
             Transition::Requeued { .. } => self.requeued(),
             Transition::PutOff => self.busy(),
             Transition::Replaced => self.replaced(),
-            Transition::DeadLettered { .. } => self.dead_lettered(),
+            Transition::DeadLettered { .. } | Transition::Expired { dead_lettered: true, .. } => self.dead_lettered(),
+            Transition::Expired { .. } => self.expired(),
             Transition::Started | Transition::LeaseLost => {}
         }
     }

@@ -1,7 +1,7 @@
 //! The event loop: one task that owns all events of one type in this worker.
 //!
 //! ```text
-//! deliver ─► open ─► waiting ─► claim ─► run ─► follow up ─► settle ─► acknowledge
+//! deliver ─► open ─► waiting ─► claim ─► run ─► (follow up) ─► settle ─► acknowledge
 //! ```
 //!
 //! The loop reads deliveries while handlers run. One call to the register settles what has run and claims what may start;
@@ -11,10 +11,8 @@
 //! A crash at any point repeats work and loses nothing: a follow-up is confirmed by the broker before the event is settled,
 //! and the event is settled before its delivery is acknowledged.
 
-mod answers;
-mod pace;
 mod register_calls;
-mod runs;
+mod steps;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -135,36 +133,51 @@ impl Loop {
         }
     }
 
-    fn ask_gate(&mut self) -> (Intake, Option<Instant>) {
+    fn ask_gate(&mut self) -> (Intake, Option<Instant>, usize) {
         self.gate.ask(self.lane.concurrency.saturating_sub(self.running.len() + self.calls.claiming))
     }
 
     /// Does all that can be done now. Returns when more can be done although nothing else wakes the loop.
     fn advance(&mut self) -> Option<Instant> {
-        let (mut intake, mut ask_again) = self.ask_gate();
+        let (mut intake, mut ask_again, mut could_start) = self.ask_gate();
         let consume_at = self.consume(&intake);
-        self.give_back_late();
+        self.give_back_late(&intake);
+        if matches!(intake, Intake::Paused { .. }) {
+            self.unclaim_waiting();
+        }
         self.update_permit(&intake);
         let mut starts = if self.permit.is_some() { intake.starts() } else { 0 };
         let mut call_at = None;
         if self.lane.spec.register {
+            self.note_in_hand(could_start);
             call_at = self.call_register(starts);
         } else {
             while starts > 0
                 && let Some(ready) = self.waiting.pop_front()
             {
-                self.start(ready.unclaimed());
+                match self.lane.without_claim(ready) {
+                    (claimed, Some(decision)) => self.carry_out(claimed, decision),
+                    (claimed, None) => self.start(claimed),
+                }
                 // It may have run in place.
-                (intake, ask_again) = self.ask_gate();
+                (intake, ask_again, could_start) = self.ask_gate();
                 starts = intake.starts();
             }
             while let Some(ended) = self.finished.pop_front() {
                 self.acknowledge(ended);
             }
+            self.note_in_hand(could_start);
         }
         let give_back_at = self.waiting.front().map(|ready| ready.work.deadline);
         let yield_at = self.yielding.map(|since| since + A_WHILE);
         [ask_again, consume_at, call_at, give_back_at, yield_at].into_iter().flatten().min()
+    }
+
+    /// Tells the breaker for how many events a grant of a probe would be of use.
+    fn note_in_hand(&self, could_start: usize) {
+        if let Some(breaker) = &self.lane.breaker {
+            breaker.has_in_hand(could_start.min(self.waiting.len()) + self.calls.claiming);
+        }
     }
 
     /// Begins a call to the register that settles what has run and claims what may start, unless one is under way. Returns
@@ -187,26 +200,29 @@ impl Loop {
     /// be opened.
     fn consume(&mut self, intake: &Intake) -> Option<Instant> {
         let (is_probe, probe) = (self.consumer.is_probe(), intake.probe());
-        let may_open = !self.until.is_cancelled() && !matches!(intake, Intake::Leave { .. } | Intake::Stop);
+        let is_left = matches!(intake, Intake::Paused { .. } | Intake::Leave { .. } | Intake::Stop);
+        let may_open = !self.until.is_cancelled() && !is_left;
         let is_idle = self.consumer.idle_until().is_some_and(|at| at <= Instant::now());
         match intake {
             Intake::Stop => {
-                self.consumer.leave();
+                self.consumer.leave(false);
                 self.give_all_back();
             }
-            _ if self.until.is_cancelled() => self.consumer.leave(),
+            _ if self.until.is_cancelled() => self.consumer.leave(false),
+            Intake::Paused { .. } => self.consumer.leave(true),
             // A probe keeps its event, which is claimed again once Redis answers.
             Intake::Leave { .. } if is_probe == Some(true) => {}
             Intake::Leave { .. } => {
-                self.consumer.leave();
+                self.consumer.leave(false);
                 self.give_all_back();
             }
-            _ if is_probe.is_some_and(|is_probe| is_probe != probe.is_some()) => self.consumer.leave(),
+            _ if is_probe.is_some_and(|is_probe| is_probe != probe.is_some()) => self.consumer.leave(false),
             _ if is_idle => self.consumer.open(probe),
             _ => {}
         }
-        // What a probe has brought is tried here.
-        if intake.is_for_others() && self.consumer.is_probe() != Some(true) {
+        // What a probe has brought is tried here. The loops of other types wait until this one holds nothing.
+        let is_awaited = intake.is_held() && self.until.is_cancelled();
+        if is_awaited || intake.is_for_others() && self.consumer.is_probe() != Some(true) {
             while let Some(ready) = self.waiting.pop_front() {
                 self.move_on(ready);
             }
@@ -252,10 +268,26 @@ impl Loop {
         }
     }
 
-    /// Gives back the deliveries that the broker would soon take.
-    fn give_back_late(&mut self) {
-        while self.waiting.front().is_some_and(|ready| ready.work.deadline <= Instant::now()) {
-            self.waiting.pop_front().into_iter().for_each(|ready| self.give_back(ready));
+    /// Gives back the deliveries that the broker would soon take. What is paused, or held by a breaker, is no suspect: a copy takes its
+    /// place where the return would count as a crash. That is so without the register, by RabbitMQ's count, and for a message without an
+    /// id.
+    fn give_back_late(&mut self, intake: &Intake) {
+        let (is_held, has_quarantine) = (intake.is_held(), self.lane.spec.has_quarantine());
+        while self.waiting.front().is_some_and(|ready| ready.work.deadline <= Instant::now())
+            && let Some(ready) = self.waiting.pop_front()
+        {
+            let counts = has_quarantine || !ready.work.has_id;
+            if is_held && counts { self.move_on(ready) } else { self.give_back(ready) }
+        }
+    }
+
+    /// Releases the claims whose answers were lost. Each may have been granted, and a lease that ends during a pause would count as a
+    /// crash of an event that has never run.
+    fn unclaim_waiting(&mut self) {
+        while let Some(at) = self.waiting.iter().position(|ready| ready.work.token.is_some())
+            && let Some(ready) = self.waiting.remove(at)
+        {
+            self.unclaim(ready);
         }
     }
 

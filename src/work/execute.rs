@@ -1,6 +1,6 @@
 //! One run of a handler, and the decision that follows from it.
 
-use std::{any::Any, ops::ControlFlow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{any::Any, ops::ControlFlow, panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
@@ -14,18 +14,24 @@ use crate::{
     domain::{
         event::Event,
         reason::cut_reason,
-        settlement::{self, Decision, Failed, Next, Outcome, Ran},
+        schedule::state::ScheduleState,
+        settlement::{self, Decision, Finish, Next, Outcome, Ran},
         transition::{Then, Transition},
         ttl::{roughly, say},
         words::plain,
     },
-    handler::Run,
     trace,
 };
+
+/// How long a cancelled run may take to end. Then its future is dropped, as at `handler-timeout`.
+const GRACE: Duration = Duration::from_secs(5);
 
 impl Lane {
     /// Runs the handler once, and decides what follows. The run started at `started`.
     pub(super) async fn run(&self, claimed: &mut Claimed, started: Instant) -> Result<Decision, NotSettled> {
+        if !self.lets_run(claimed) {
+            return Err(NotSettled::Held);
+        }
         let schedule = match self.admit(claimed).await? {
             ControlFlow::Continue(state) => state,
             ControlFlow::Break(decision) => return Ok(decision),
@@ -33,10 +39,27 @@ impl Lane {
         let outcome = self.execute(claimed).await?;
         let took = started.elapsed();
         claimed.took = Some(took);
-        let ran = match self.decide(claimed.event(), outcome, claimed.tries()) {
+        let Some(outcome) = outcome else { return self.end_cancelled(claimed, schedule).await };
+        let error = match &outcome {
+            Outcome::Retry { reason, .. } if claimed.ticket.is_some() => Some(settlement::one_line(reason)),
+            _ => None,
+        };
+        let next = self.decide(claimed.event(), outcome, claimed.tries());
+        // A round of tries in place is one run, and an unavailable handler tells nothing.
+        let is_over = match &next {
+            Next::Settle(_) => true,
+            Next::Again { .. } => self.spec.keeps_order(),
+            Next::Wait { .. } => false,
+        };
+        if let Some(ticket) = claimed.ticket.take_if(|_| is_over) {
+            ticket.end(error.as_deref());
+        }
+        let ran = match next {
             Next::Settle(decision) => Ok(decision),
             Next::Again { after, failed } => {
-                let failure = self.fails_here(&failed, claimed.tries(), took, after);
+                let tried = claimed.tries().saturating_add(1);
+                let then = if self.spec.keeps_order() { Then::Block { after } } else { Then::InPlace { tried, after } };
+                let failure = Transition::failed(&failed, took, self.spec.retry.max_attempts, then);
                 self.tell(claimed.event(), &failure);
                 claimed.fail(failed);
                 Err(NotSettled::Again(after))
@@ -50,7 +73,7 @@ impl Lane {
         if let Some(link) = self.chain_link(claimed.event()) {
             match &ran {
                 // Any other decision has a follow-up, which notes the end.
-                Ok(decision) if decision.is_finish() => {
+                Ok(decision @ Decision::Finish(_)) => {
                     self.end_scheduled(claimed.event(), decision, schedule).await.map_err(NotSettled::Answer)?;
                 }
                 Err(NotSettled::Again(after)) => {
@@ -62,19 +85,38 @@ impl Lane {
         ran
     }
 
+    /// Whether the circuit breaker lets the event run.
+    pub(super) fn lets_run(&self, claimed: &mut Claimed) -> bool {
+        let Some(breaker) = &self.breaker else { return true };
+        if claimed.ticket.is_none() {
+            claimed.ticket = breaker.start();
+        }
+        claimed.ticket.is_some()
+    }
+
     /// Waits, then runs again; `GiveBack` if the drain limit comes first.
     pub(super) async fn run_after(&self, pause: Duration, claimed: &mut Claimed) -> Result<Decision, NotSettled> {
-        match self.common.give_back.run_until_cancelled(tokio::time::sleep(pause)).await {
-            Some(()) => self.run(claimed, self.health.starts()).await,
-            None => Err(NotSettled::Answer(Disposition::GiveBack)),
+        tokio::select! {
+            biased;
+            () = self.common.give_back.cancelled() => Err(NotSettled::Answer(Disposition::GiveBack)),
+            () = claimed.cancelled_between_runs() => self.end_cancelled(claimed, None).await,
+            () = tokio::time::sleep(pause) => self.run(claimed, self.health.starts()).await,
         }
     }
 
-    async fn execute(&self, claimed: &Claimed) -> Result<Outcome, NotSettled> {
-        let (fence, lost) = claimed.begin_run();
+    /// Ends an event that was cancelled since it was claimed: nothing of its outcome is carried out. A schedule goes on.
+    async fn end_cancelled(&self, claimed: &Claimed, schedule: Option<ScheduleState>) -> Result<Decision, NotSettled> {
+        let decision = Decision::Finish(Finish::Cancelled);
+        self.end_scheduled(claimed.event(), &decision, schedule).await.map_err(NotSettled::Answer)?;
+        Ok(decision)
+    }
+
+    /// Runs the handler. `None` if the event was cancelled meanwhile.
+    async fn execute(&self, claimed: &mut Claimed) -> Result<Option<Outcome>, NotSettled> {
+        let run = claimed.begin_run(&self.common.clock);
+        let lost = run.lost.clone();
         // Tells code that the handler has left running elsewhere, in a thread, that its run is over.
         let _over = lost.clone().drop_guard();
-        let run = Run { event: Arc::clone(claimed.event()), fence, lost, clock: Some(Arc::clone(&self.common.clock)) };
         let is_first = run.event.attempts == 0 && claimed.tries() == 0;
         let span = trace::run(&self.common.traces, &run.event, claimed.tries());
         self.tell(&run.event, &Transition::Started);
@@ -93,12 +135,15 @@ impl Lane {
                 Ok(Outcome::retry(format_args!("no answer within handler-timeout ({})", say(self.spec.handler_timeout))))
             }
             () = self.common.give_back.cancelled() => Err(NotSettled::Answer(Disposition::GiveBack)),
+            () = async { claimed.cancelled(&lost).await; tokio::time::sleep(GRACE).await } => {
+                Ok(Outcome::retry(format_args!("no end within {} of a cancel", say(GRACE))))
+            }
         };
-        if let Ok(outcome) = &outcome {
-            running.ended();
-            trace::ended(&span, outcome);
-        }
-        outcome
+        let outcome = outcome?;
+        let outcome = (!claimed.is_cancelled()).then_some(outcome);
+        running.ended();
+        trace::ended(&span, outcome.as_ref());
+        Ok(outcome)
     }
 
     /// Decides what follows a run.
@@ -114,19 +159,6 @@ impl Lane {
         }
         let ran = Ran { id, attempts: event.attempts, tries, now };
         settlement::decide(outcome, ran, self.spec.on_failure, &self.spec.retry)
-    }
-
-    /// Returns the failure of a run after which the event runs again in this worker.
-    fn fails_here(&self, failed: &Failed, tries: u32, took: Duration, after: Duration) -> Transition {
-        let blocks = self.spec.keeps_order();
-        Transition::Failed {
-            // An attempt in place counts once its last try has failed.
-            attempt: if blocks { failed.attempts } else { failed.attempts.saturating_add(1) },
-            max_attempts: self.spec.retry.max_attempts,
-            error: failed.error().to_owned(),
-            took,
-            then: if blocks { Then::Block { after } } else { Then::InPlace { tried: tries.saturating_add(1), after } },
-        }
     }
 }
 

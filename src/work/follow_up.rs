@@ -1,4 +1,5 @@
-//! After a handler: publish the follow-up, wait for the confirm, tell the register, and only then acknowledge.
+//! After a failure, a requeue or a dead letter: publish the follow-up and wait for the confirm. The caller settles the event, and
+//! only then acknowledges.
 //!
 //! A crash before the confirm: the delivery comes again and the handler runs again. A crash after the confirm: both the
 //! delivery and its follow-up are in the broker; after *settle* the register knows the delivery as stale, before it the
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use super::{
     error::WorkError,
     lane::Lane,
-    stage::{Claimed, Disposition, Ended},
+    stage::{Claimed, Disposition},
 };
 use crate::{
     domain::{
@@ -54,13 +55,6 @@ enum To {
 }
 
 impl Lane {
-    /// Ends a run whose decision is a finish, and needs no follow-up.
-    pub(super) fn finish(&self, claimed: Claimed, decision: &Decision) -> Ended {
-        fail_point!("work.followed-up");
-        let untold = Transition::of(decision, claimed.took, self.spec.retry.max_attempts);
-        claimed.ended(End::Finished, untold)
-    }
-
     /// Publishes what follows from a decision, waits for the broker's confirm, and tells it. Returns the end of the run for the
     /// register. The error says what becomes of a delivery whose event is not settled.
     pub(super) async fn follow_up(&self, claimed: &Claimed, decision: Decision) -> Result<End, Disposition> {
@@ -86,7 +80,7 @@ impl Lane {
         // The date says when the broker sends the copy on, whatever this machine's clock shows.
         let now = self.common.clock.shared();
         Ok(match decision {
-            Decision::Done | Decision::Discard { .. } | Decision::Skip | Decision::Drop { .. } => (None, End::Finished),
+            Decision::Finish(_) | Decision::Drop { .. } => (None, End::Finished),
             Decision::Retry { ttl, failed } => {
                 let copy = after_failure(event, failed);
                 let due = time::later(now, ttl.as_duration());
@@ -100,7 +94,7 @@ impl Lane {
                 let end = copied(&copy, due, Stage::Retry);
                 (Some((copy, To::Scheduler(after))), end)
             }
-            Decision::DeadLetter(failed) => {
+            Decision::DeadLetter(failed) | Decision::Expire(_, failed) => {
                 let copy = after_failure(event, failed);
                 let end = copied(&copy, now, Stage::DeadLetter);
                 (Some((copy, To::DeadLetter)), end)
@@ -280,9 +274,9 @@ fn copied(copy: &Event, due: Timestamp, stage: Stage) -> End {
     End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } }
 }
 
-/// Returns the event's next copy. It has waited for no reference yet.
+/// Returns the event's next copy. It has waited for no reference yet, and does not expire: its event was started.
 fn next(event: &Event) -> Event {
-    Event { stamp: event.stamp.next(), busy: 0, crashes: 0, ..event.clone() }
+    Event { stamp: event.stamp.next(), expires: None, busy: 0, crashes: 0, ..event.clone() }
 }
 
 /// Returns the copy of an event that has failed.

@@ -1,13 +1,17 @@
 //! Heals the schedules: publishes events of the chains that were lost, with a purged queue, a lost cluster or an emptied Redis. Watches the
-//! clock of this machine as well.
+//! clock of this machine as well, and tells what `topology status` asks for.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{clock_watch::ClockWatch, common::Common, schedule_meters::ScheduleMeters};
+use super::{clock_watch::ClockWatch, common::Common, schedule_meters::ScheduleMeters, waiting_meters::WaitingMeters};
 use crate::{
-    domain::schedule::{
-        definition::Definition,
-        state::{ScheduleState, Wanted},
+    domain::{
+        schedule::{
+            definition::Definition,
+            state::{ScheduleState, Wanted},
+        },
+        switches::Pause,
+        words::Word,
     },
     schedules::{Repairer, time},
 };
@@ -21,12 +25,15 @@ const ASK: Duration = Duration::from_secs(10);
 /// Heals until the worker stops. A schedule that cannot be healed now is healed at the next look.
 pub(super) async fn heal(common: Arc<Common>) {
     let (meters, mut clock) = (ScheduleMeters::new(&common.topology), ClockWatch::new());
+    let mut waiting = WaitingMeters::new(&common.topology);
     // The answer also shows Redis's clock.
     meters.read(&common).await;
     clock.look(&common).await;
     while common.stop.run_until_cancelled(tokio::time::sleep(ASK)).await.is_some() {
         meters.read(&common).await;
         clock.look(&common).await;
+        common.report().await;
+        waiting.read(&common).await;
         if common.topology.schedules.is_empty() {
             continue;
         }
@@ -48,6 +55,24 @@ pub(super) async fn heal(common: Arc<Common>) {
 }
 
 impl Common {
+    /// Tells what `topology status` asks for, and learns whether the register was emptied.
+    pub(super) async fn report(&self) {
+        self.register.look_for_loss();
+        self.count_emptied();
+        let (ended, unrecorded) = (self.journal.take_ended(), self.journal.take_unrecorded());
+        if (!ended.is_empty() || unrecorded.records > 0)
+            && let Err(error) = self.register.report_runs(&ended, &unrecorded).await
+        {
+            tracing::debug!(%error, "`topology status` is not told how the last runs ended");
+        }
+    }
+
+    /// Returns the pause of a schedule, if it is paused. The outer `None` says that the switches are not read yet.
+    #[allow(clippy::option_option, reason = "not read and not paused are two things")]
+    pub(super) fn pause(&self, schedule: &Word) -> Option<Option<Pause>> {
+        self.switches.of_schedule(schedule, self.clock.of_redis())
+    }
+
     async fn heal(&self, definition: &Definition) {
         let digest = definition.digest();
         let repairer = Repairer {
@@ -57,12 +82,16 @@ impl Common {
             register: &*self.register,
             clock: &*self.clock,
             outage: &self.broker_outage,
+            records: self.journal.records(),
         };
         let name = &definition.name;
-        match repairer
-            .repair(definition, |state| ScheduleState::restored(state, Some(&digest), self.clock.shared()))
-            .await
-        {
+        // A schedule is resumed here, so the switches must be known.
+        let Some(pause) = self.pause(name) else { return };
+        let restored = |state| {
+            let now = self.clock.shared();
+            Some(ScheduleState::restored(state, Some(&digest), now)?.switched(pause.as_ref(), Some(definition), now))
+        };
+        match repairer.repair(definition, restored).await {
             Ok(None) => {}
             Ok(Some(Wanted::Unpublished(arm))) => {
                 tracing::info!(schedule = %name, "schedule armed; its next event is due at {}", time(arm.due));

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{common::Common, counters::Counters, meters::Meters, readiness::TypeReadiness};
+use super::{
+    breaker::Breaker, common::Common, counters::Counters, meters::Meters, readiness::TypeReadiness, switches::Switch,
+};
 use crate::{
     domain::{event::Event, register::Terms, spec::TypeSpec, transition::Transition, words::EventType},
     handler::Handler,
@@ -23,17 +25,23 @@ pub(super) struct Lane {
     pub(super) prefetch: u16,
     /// Whether runs begin in the event loop.
     pub(super) inline: bool,
+    /// The circuit breaker, if the type has one.
+    pub(super) breaker: Option<Arc<Breaker>>,
     /// Whether the handler is available.
     pub(super) health: HandlerHealth,
     pub(super) counters: Counters,
     pub(super) meters: Meters,
     pub(super) readiness: TypeReadiness,
+    pub(super) switch: Switch,
 }
 
 impl Lane {
     /// Tells what has happened to an event.
     pub(super) fn tell(&self, event: &Event, transition: &Transition) {
         self.counters.count(transition);
+        if *transition == Transition::LeaseLost {
+            self.meters.leases_lost.increment(1);
+        }
         self.common.journal.tell(event, transition);
     }
 

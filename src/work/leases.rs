@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{sync::Notify, time::Instant};
@@ -27,9 +30,10 @@ struct Held {
     terms: Terms,
     /// When the last call that extended the lease was made.
     since: Instant,
-    /// The token of the last run.
-    run: Option<CancellationToken>,
+    /// The signal of the last run, or of the wait for the next one in place.
+    signal: Option<CancellationToken>,
     is_lost: bool,
+    is_cancelled: Arc<AtomicBool>,
 }
 
 /// A claim of this worker. Its lease is renewed until this is dropped.
@@ -37,6 +41,8 @@ pub(super) struct Lease {
     leases: Arc<Leases>,
     pub(super) token: Uuid,
     pub(super) fence: i64,
+    /// Whether a cancel has reached the event since it was claimed.
+    pub(super) is_cancelled: Arc<AtomicBool>,
 }
 
 impl Drop for Lease {
@@ -46,16 +52,20 @@ impl Drop for Lease {
 }
 
 impl Lease {
-    /// Returns the token of another run under this lease.
-    pub(super) fn begin_run(&self) -> CancellationToken {
-        let run = CancellationToken::new();
+    /// Returns a token that is cancelled when the lease is lost, or the event is cancelled. The token of the run before is not cancelled any more.
+    pub(super) fn signal(&self) -> CancellationToken {
+        let signal = CancellationToken::new();
         if let Some(held) = self.leases.held().get_mut(&self.token) {
-            if held.is_lost {
-                run.cancel();
+            if held.is_lost || self.is_cancelled() {
+                signal.cancel();
             }
-            held.run = Some(run.clone());
+            held.signal = Some(signal.clone());
         }
-        run
+        signal
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Acquire)
     }
 }
 
@@ -72,14 +82,22 @@ impl Leases {
         (token, fence): (Uuid, i64),
         since: Instant,
     ) -> Lease {
-        let held = Held { event: Arc::clone(event), terms, since, run: None, is_lost: false };
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let held = Held {
+            event: Arc::clone(event),
+            terms,
+            since,
+            signal: None,
+            is_lost: false,
+            is_cancelled: Arc::clone(&is_cancelled),
+        };
         let mut all = self.held();
         if all.is_empty() {
             self.first.notify_one();
         }
         all.insert(token, held);
         drop(all);
-        Lease { leases: Arc::clone(self), token, fence }
+        Lease { leases: Arc::clone(self), token, fence, is_cancelled }
     }
 
     /// Waits until the worker holds a lease.
@@ -103,17 +121,22 @@ impl Leases {
         .collect()
     }
 
-    /// Notes the answer to a renewal that was made at `asked`. A lease that is lost, or was not extended for as long as it
-    /// lasts, ends its run. Returns the event whose lease is lost by that.
+    /// Notes the answer to a renewal that was made at `asked`. A cancel is told to the run. A lease that is lost, or was not
+    /// extended for as long as it lasts, is told to it too. Returns the event whose lease is lost by that.
     pub(super) fn renewed(&self, renew: &Renew, asked: Instant, answer: Option<Renewed>) -> Option<Arc<Event>> {
         let mut all = self.held();
         let held = all.get_mut(&renew.token)?;
         match answer {
             Some(Renewed::Held) => held.since = asked,
+            Some(Renewed::Cancelled) => {
+                held.since = asked;
+                held.is_cancelled.store(true, Ordering::Release);
+                held.signal.iter().for_each(CancellationToken::cancel);
+            }
             None if held.since.elapsed() < held.terms.lease => {}
             Some(Renewed::Lost) | None => {
                 held.is_lost = true;
-                held.run.iter().for_each(CancellationToken::cancel);
+                held.signal.iter().for_each(CancellationToken::cancel);
                 return Some(Arc::clone(&held.event));
             }
         }

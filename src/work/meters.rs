@@ -15,6 +15,7 @@ pub(super) struct Meters {
     in_flight: Gauge,
     duration: Histogram,
     lateness: Histogram,
+    pub(super) leases_lost: Counter,
     claims: Claims,
 }
 
@@ -33,12 +34,11 @@ impl Meters {
     pub(super) fn new(event_type: &EventType) -> Self {
         let name = event_type.as_str().to_owned();
         let answer = |answer: &'static str| counter!(meter::CLAIMS, "type" => name.clone(), "answer" => answer);
-        // Shows 0 from the start.
-        counter!(meter::LEASES_LOST, "type" => name.clone()).increment(0);
         Self {
             in_flight: gauge!(meter::IN_FLIGHT, "type" => name.clone()),
             duration: histogram!(meter::HANDLER_DURATION, "type" => name.clone()),
             lateness: histogram!(meter::LATENESS, "type" => name.clone()),
+            leases_lost: counter!(meter::LEASES_LOST, "type" => name.clone()),
             claims: Claims {
                 run: answer("run"),
                 alone: answer("alone"),

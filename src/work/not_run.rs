@@ -1,24 +1,26 @@
-//! An event that may not run now: a copy of it waits, or its delivery is dropped.
+//! An event that does not go on: its claim is released, a copy of it waits, or its delivery is answered.
 
 use std::{sync::Arc, time::Duration};
 
+use backon::Retryable as _;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     lane::Lane,
     open::COPY_LIMIT,
-    stage::{Detour, Disposition, NotSettled, Ready},
+    stage::{Claimed, Detour, Disposition, NotSettled, Ready},
 };
 use crate::{
     domain::{
         event::Event,
-        register::ClaimAnswer,
+        register::{ClaimAnswer, Release},
         time,
         transition::Transition,
         words::{Reference, plain},
     },
-    ports::RegisterError,
+    outage::backoff,
+    ports::{Receipt, RegisterError},
 };
 
 /// The shortest wait of an event that the register puts off. The event is due by Redis's clock: if this machine's clock is
@@ -47,6 +49,7 @@ impl Lane {
             NotSettled::Later(time) => self.wait_as_copy(ready, Wait::Until(time)).await,
             NotSettled::Unwanted(answer) => self.drop_delivery(ready, answer).await,
             NotSettled::Damaged(error) => self.leave_unreadable(ready, error).await,
+            NotSettled::Held => Detour::Ready(ready),
             NotSettled::Answer(disposition) => self.answer(ready, disposition).await,
             NotSettled::Again(_) => self.answer(ready, Disposition::GiveBack).await,
         }
@@ -54,13 +57,13 @@ impl Lane {
 
     /// Drops the delivery of a copy that is not wanted any more.
     pub(super) async fn drop_delivery(&self, ready: Ready, claimed: ClaimAnswer) -> Detour {
-        self.drop_copy(&ready.work.event, &claimed).await;
-        let disposition = self.pass(&ready.work.event).await;
-        self.answer(ready, disposition).await
+        self.tell_dropped(&ready.work.event, &claimed).await;
+        let passed = self.pass(&ready.work.event).await;
+        self.answer(ready, passed.err().unwrap_or(Disposition::Acknowledge)).await
     }
 
-    /// Drops a copy that is not wanted any more: logs it as a warning if a person has re-sent it, else for debugging.
-    pub(super) async fn drop_copy(&self, event: &Event, claimed: &ClaimAnswer) {
+    /// Tells that a copy is not wanted any more: a warning if a person has re-sent it, else for debugging.
+    async fn tell_dropped(&self, event: &Event, claimed: &ClaimAnswer) {
         let id = plain(&event.id);
         if *claimed == ClaimAnswer::Replaced {
             self.tell(event, &Transition::Replaced);
@@ -98,7 +101,9 @@ impl Lane {
         Disposition::after(match why {
             Wait::Until(time) => {
                 let wait = time::until(self.common.clock.shared(), time).max(SOONEST_LATER);
-                self.send_on(event, wait).await
+                // The person who puts an event off wants it to run.
+                let copy = Event { expires: None, ..event.clone() };
+                self.send_on(&copy, wait).await
             }
             Wait::Busy => self.send_busy(event, true).await,
             Wait::Unreadable => self.send_busy(event, false).await,
@@ -130,5 +135,62 @@ impl Lane {
             let reference = event.reference.as_ref().map(Reference::as_str);
             tracing::error!(%error, id, %event_type, reference, "event not started: its key in Redis is damaged; delete or mend it");
         }
+    }
+
+    /// Gives a run up: releases its claim, and parts with the event.
+    pub(super) async fn give_up(self: Arc<Self>, claimed: Claimed, why: NotSettled) -> Detour {
+        let ready = self.let_go(claimed, &why).await;
+        self.put_off(ready, why).await
+    }
+
+    /// Returns an event whose run is given up, without its claim.
+    ///
+    /// A release forgets the start, and a delivery that is given back would expire although it was started. So an event with an
+    /// expiry is not released then: it counts as one that has crashed its worker once, and waits for the end of its lease.
+    pub(super) async fn let_go(&self, claimed: Claimed, why: &NotSettled) -> Ready {
+        let (mut ready, lease) = claimed.given_up();
+        let is_cut_off = ready.work.has_begun && matches!(why, NotSettled::Answer(Disposition::GiveBack));
+        if lease.is_some() && !(is_cut_off && ready.work.event.expires.is_some()) {
+            self.unclaim(&mut ready).await;
+            fail_point!("work.released");
+        }
+        ready
+    }
+
+    /// Releases the claim, if there is one, granted or not, so that the event's next start does not count as a crash. The next
+    /// claim has a token of its own, which a late release cannot undo. If Redis does not answer, a task tries again for as long as
+    /// the lease may last: then the token holds nothing any more.
+    pub(super) async fn unclaim(&self, ready: &mut Ready) {
+        let Some(token) = ready.work.token.take() else { return };
+        let (event, terms) = (&ready.work.event, self.terms);
+        let release = Release { subject: event.subject(), stamp: event.stamp.clone(), token, due: event.due(), terms };
+        let asked = Instant::now();
+        let Err(error) = self.common.register.release(std::slice::from_ref(&release)).await else { return };
+        if matches!(error, RegisterError::Unreadable { .. }) {
+            // The claim goes when a person mends or deletes the key.
+            return tracing::debug!(%error, id = %plain(&event.id), event_type = %self.event_type, "claim not released");
+        }
+        self.unanswered(asked, &error, &event.id, "claim not released; trying again");
+        let common = Arc::clone(&self.common);
+        tokio::spawn(async move {
+            let releasing = (|| common.register.release(std::slice::from_ref(&release))).retry(backoff());
+            if tokio::time::timeout(terms.lease, releasing).await.is_err() {
+                tracing::warn!(%error, id = %plain(&release.subject.id), "claim not released; the event's next start counts as a crash");
+            }
+        });
+    }
+
+    /// Answers a delivery that is not settled, and waits until the answer is written.
+    pub(super) async fn answer(&self, ready: Ready, disposition: Disposition) -> Detour {
+        self.answer_receipt(ready.into_receipt(), disposition).await;
+        Detour::Over
+    }
+
+    /// Like [`answer`](Self::answer), for a delivery that holds no due event too.
+    pub(super) async fn answer_receipt(&self, receipt: Box<dyn Receipt>, disposition: Disposition) {
+        if disposition == Disposition::GiveBack {
+            self.counters.given_back();
+        }
+        disposition.answer(receipt).await;
     }
 }

@@ -76,6 +76,11 @@ impl Lane {
         let (returns, has_id) = (wire::returns(&message.properties), wire::has_id(&message.properties));
         let is_unnamed = redelivered && !has_id;
         let event = match self.decode(message) {
+            // Nobody remembers whether it was started: without the register, or because a type that keeps its order releases its
+            // claim after each try.
+            Ok(event) if redelivered && (!self.spec.register || self.spec.keeps_order()) => {
+                Event { expires: None, ..event }
+            }
             Ok(event) => event,
             Err(instead) => return Some(Err(NotDue { receipt, instead, held })),
         };
@@ -86,7 +91,7 @@ impl Lane {
             None => receipt,
         };
         let run = key.and_then(|key| runs.hold(key));
-        let ready = Ready::new(event, receipt, run, self.common.topology.ack_timeout, held);
+        let ready = Ready::new(event, receipt, run, has_id, self.common.topology.ack_timeout, held);
         // Types that keep their order publish no copies: they would lose their place.
         if self.spec.keeps_order() {
             return Some(Ok((ready, None)));
@@ -107,6 +112,9 @@ impl Lane {
             tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&message.routing_key), "message rejected: its headers leave no room for those of a copy");
             self.counters.poisoned();
             return Err(Instead::Reject);
+        }
+        if let Some(other) = wire::misrouted(&self.event_type, &message, &self.common.topology.types) {
+            return Err(Instead::Bury(Box::new((Poison::Misrouted(other.clone()), message))));
         }
         let now = self.common.clock.latest();
         let schedules = &self.common.topology.schedules;
@@ -131,14 +139,18 @@ impl Lane {
         }
     }
 
-    /// Dead-letters a message that is no event, unchanged but for the reason.
+    /// Dead-letters a message that is no event of this type, unchanged but for the reason. An event of another type becomes a letter of
+    /// that one: a replay runs it there, and the register tells whether it has run.
     async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Disposition> {
         let id = incoming.properties.message_id.as_deref();
         tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&incoming.routing_key), "{poison}");
         self.counters.poisoned();
         let message = Message {
             exchange: self.common.routes.names.dead_letter(),
-            routing_key: names::dead_letter_key(&self.event_type),
+            routing_key: names::dead_letter_key(match poison {
+                Poison::Misrouted(other) => other,
+                _ => &self.event_type,
+            }),
             properties: wire::encode_poison(incoming, poison, self.common.clock.now(), fresh_id),
             body: incoming.body.clone(),
         };

@@ -13,14 +13,14 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use backon::BackoffBuilder as _;
 use futures_util::future::{BoxFuture, OptionFuture};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     busy_wait::looks_at_busy,
+    cause::Cause,
     consumer::Consumer,
-    gate::{Cause, Gate, Intake},
-    isolation::{Permit, for_a_while},
+    gate::{Gate, Intake},
     lane::Lane,
     not_run::Wait,
     open::{NotDue, Opened},
@@ -28,9 +28,12 @@ use super::{
     stage::{Disposition, NotSettled, Ready},
 };
 use crate::{
-    domain::{event::Event, register::ClaimAnswer},
+    domain::{
+        event::Event,
+        settlement::{Decision, Finish},
+    },
     outage::backoff,
-    ports::{Receipt, RegisterError},
+    ports::Receipt,
 };
 
 /// How long a worker believes that its handler is unavailable while other workers have the events and it tries none.
@@ -61,9 +64,11 @@ pub(super) async fn work(lane: Arc<Lane>) {
     let mut told: Option<Instant> = None;
     loop {
         // One event runs at a time.
-        let (intake, again) = gate.ask(usize::from(head.is_none()));
+        let (intake, again, _) = gate.ask(usize::from(head.is_none()));
         let is_leaving = match &intake {
             Intake::Stop => true,
+            // What has begun is finished.
+            Intake::Paused { .. } => head.is_some() || consumer.is_probe().is_some(),
             Intake::Leave { .. } => consumer.is_probe() == Some(false),
             Intake::Probe { cause: Cause::RegisterIsBack, .. } => false,
             // The consumer tells whether the handler is unavailable, and is opened anew if it no longer says what is true.
@@ -97,7 +102,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
             consumer.close().await;
             continue;
         }
-        let may_consume = is_empty && !matches!(intake, Intake::Leave { .. });
+        let may_consume = is_empty && !matches!(intake, Intake::Paused { .. } | Intake::Leave { .. });
         let idle = consumer.idle_until().filter(|_| may_consume);
         if idle.is_some_and(|at| at <= Instant::now()) {
             told = intake.is_for_others().then(Instant::now);
@@ -148,28 +153,15 @@ impl Lane {
         }
         loop {
             // Nothing is claimed during a pause: a pause that is cut short by a crash does not count as a crash of the event.
-            let paused = self.unless_over(&over, ready.work.deadline, tokio::time::sleep_until(next)).await;
-            let claimed = match paused {
-                Some(()) => self.claim_in_place(&mut ready, &over).await,
-                None => None,
-            };
-            let Some((answer, permit)) = claimed else {
-                return Err(GivenBack(Some(Tried { event: Arc::clone(&ready.work.event), next })));
-            };
-            let granted = match answer {
-                None => Ok((ready.unclaimed(), None)),
-                Some((answer, asked)) => self.grant(ready, answer, asked),
-            };
-            let end = match granted {
-                Ok(granted) => {
-                    (looks, pauses, unread) = (looks_at_busy().build(), backoff().build(), 0);
-                    self.run_to_settlement(granted, permit).await.0
+            if self.spec.register && self.wait_unless_cancelled(next, &ready, &over).await {
+                next = Instant::now();
+                // Its next claim is refused, and a refused claim does not end a run that its schedule waits for.
+                let decision = Decision::Finish(Finish::Cancelled);
+                if let Err(disposition) = self.end_scheduled(&ready.work.event, &decision, None).await {
+                    return self.answer_head(ready.into_receipt(), disposition).await;
                 }
-                Err(not_settled) => {
-                    drop(permit);
-                    Err(not_settled)
-                }
-            };
+            }
+            let (end, _) = self.claim_and_run(ready, next, false, &over).await;
             let (mut kept, why) = match end {
                 Ok(settled) => {
                     settled.acknowledge().await;
@@ -177,7 +169,13 @@ impl Lane {
                 }
                 Err(not_settled) => not_settled,
             };
+            if matches!(why, NotSettled::Unavailable | NotSettled::Again(_) | NotSettled::Waits) {
+                (looks, pauses, unread) = (looks_at_busy().build(), backoff().build(), 0);
+            }
             let pause = match why {
+                NotSettled::Answer(Disposition::GiveBack) => {
+                    return Err(GivenBack(Some(Tried { event: Arc::clone(&kept.work.event), next })));
+                }
                 NotSettled::Answer(disposition) => return self.answer_head(kept.into_receipt(), disposition).await,
                 NotSettled::Later(time) => {
                     let disposition = self.copy_until(&kept.work.event, Wait::Until(time)).await;
@@ -197,6 +195,7 @@ impl Lane {
                 NotSettled::Unavailable => {
                     self.health.outage().map_or(Duration::ZERO, |outage| outage.next - Instant::now())
                 }
+                NotSettled::Held => Duration::ZERO,
                 NotSettled::Again(after) => after,
                 NotSettled::Waits => scheduled::LOOK_AGAIN,
             };
@@ -204,26 +203,21 @@ impl Lane {
         }
     }
 
-    /// Claims the event at the head. Without the register there is nothing to claim. `None` if the event is to wait no longer:
-    /// then nothing is claimed.
-    async fn claim_in_place(
-        &self,
-        ready: &mut Ready,
-        over: &CancellationToken,
-    ) -> Option<(Option<(Result<ClaimAnswer, RegisterError>, Instant)>, Option<Permit>)> {
+    /// Waits with an event until its next try comes close, and looks meanwhile whether it was cancelled: then it must not keep
+    /// the events behind it from running. Returns whether it was.
+    async fn wait_unless_cancelled(&self, next: Instant, ready: &Ready, over: &CancellationToken) -> bool {
+        let (event, until) = (&ready.work.event, next.min(ready.work.deadline));
         loop {
-            let permit = self.unless_over(over, ready.work.deadline, self.common.isolation.shared()).await?;
-            if !self.spec.register {
-                return Some((None, Some(permit)));
+            let look = Instant::now() + self.terms.lease / 3;
+            if look >= until || over.run_until_cancelled(sleep_until(look)).await.is_none() {
+                return false;
             }
-            // The type never puts an event into quarantine, however often its worker dies: the claim says that it is alone.
-            let (claimed, permit) = for_a_while(Some(permit), self.claim_one(ready, true, over)).await;
-            let (answer, asked) = claimed?;
-            if permit.is_some() || !matches!(answer, Ok(ClaimAnswer::Run { .. })) {
-                return Some((Some((answer, asked)), permit));
+            let subject = event.subject();
+            let slot = over.run_until_cancelled(self.common.register.slot(&subject, &event.stamp.slot)).await;
+            let Some(slot) = slot else { return false };
+            if slot.is_ok_and(|slot| slot.is_some_and(|slot| slot.cancels(event.stamp.counted_version(&subject)))) {
+                return true;
             }
-            // Redis was down for longer than this event may keep others from starting.
-            self.unclaim(ready).await;
         }
     }
 

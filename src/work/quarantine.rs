@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
+    breaker::Waiting,
     common::Common,
     error::WorkError,
     event_loop,
@@ -45,22 +46,34 @@ fn look() -> Duration {
 
 /// Works on these types, all of which have a quarantine, until the worker stops.
 pub(super) async fn work(common: Arc<Common>, lanes: Vec<Arc<Lane>>) {
+    if let Some(lane) = lanes.first() {
+        // What is in quarantine comes first.
+        common.stop.run_until_cancelled(lane.switch.read()).await;
+    }
+    let mut waits = Vec::new();
     while !common.stop.is_cancelled() {
         for lane in &lanes {
             lane.empty_quarantine().await;
         }
+        waits.clear();
         let over = common.stop.child_token();
         let mut consuming = JoinSet::new();
         for lane in &lanes {
             consuming.spawn(event_loop::work(Arc::clone(lane), over.clone()));
         }
-        until_something_is_there(&common, &lanes, &over).await;
+        until_something_is_there(&common, &lanes, &over, &mut waits).await;
         over.cancel();
         while consuming.join_next().await.is_some() {}
     }
 }
 
-async fn until_something_is_there(common: &Common, lanes: &[Arc<Lane>], over: &CancellationToken) {
+/// `waits`: what waits for a circuit breaker, so that a grant of a probe is kept for it.
+async fn until_something_is_there(
+    common: &Common,
+    lanes: &[Arc<Lane>],
+    over: &CancellationToken,
+    waits: &mut Vec<Waiting>,
+) {
     loop {
         tokio::select! {
             biased;
@@ -68,11 +81,15 @@ async fn until_something_is_there(common: &Common, lanes: &[Arc<Lane>], over: &C
             () = common.quarantined.notified() => return,
             () = tokio::time::sleep(look()) => {}
         }
+        let mut still = Vec::new();
         for lane in lanes {
-            if lane.has_quarantined().await {
-                return;
+            match &lane.breaker {
+                _ if lane.switch.is_off() || !lane.has_quarantined().await => {}
+                Some(breaker) if !breaker.may_start() => still.push(breaker.waits()),
+                _ => return,
             }
         }
+        *waits = still;
     }
 }
 
@@ -85,6 +102,10 @@ impl Lane {
         while gate.ask(1).0.starts() > 0 && self.has_quarantined().await {
             let alone = self.common.isolation.alone();
             let Some(permit) = self.common.stop.run_until_cancelled(alone).await else { return };
+            // Paused meanwhile.
+            if self.switch.is_off() {
+                return;
+            }
             // Taken only now: if another event kills the process before this one runs, that must not count against this one.
             match self.common.broker.take(&self.quarantine()).await {
                 Ok(Some(delivery)) => {
@@ -124,7 +145,12 @@ impl Lane {
         let too_often = crashed_alone(returns, event.attempts, self.spec.crash_limit, self.common.clock.now());
         // The reason for the quarantine, which failed tries in place replace.
         let reason = event.reason.clone();
-        let (end, permit) = self.run_to_settlement((ready.unclaimed(), too_often), Some(permit)).await;
+        let (end, permit) = if self.switch.is_off() {
+            // Paused while the broker was asked for it.
+            (Err((ready, NotSettled::Held)), Some(permit))
+        } else {
+            self.run_to_settlement((ready.unclaimed(), too_often), Some(permit)).await
+        };
         let (ready, next) = match end {
             Ok(settled) => {
                 settled.acknowledge().await;
@@ -134,7 +160,9 @@ impl Lane {
                 self.answer(ready, disposition).await;
                 return ControlFlow::Continue(());
             }
-            Err((ready, NotSettled::Unavailable | NotSettled::Waits)) => (ready, ControlFlow::Break(())),
+            Err((ready, NotSettled::Unavailable | NotSettled::Waits | NotSettled::Held)) => {
+                (ready, ControlFlow::Break(()))
+            }
             Err((ready, _)) => (ready, ControlFlow::Continue(())),
         };
         // As a copy: before RabbitMQ 4.3 a delivery that is given back counts like a crash.
@@ -147,7 +175,8 @@ impl Lane {
 
     async fn has_quarantined(&self) -> bool {
         match self.common.broker.ready(&self.quarantine()).await {
-            Ok(ready) => ready > 0,
+            // What an answer of zeros hides is found at a later look.
+            Ok(ready) => ready.messages > 0,
             Err(error) => {
                 tracing::debug!(%error, "cannot tell whether {} is empty", self.quarantine());
                 false

@@ -1,12 +1,13 @@
 //! Tells whether a worker consumes: for the probes of an orchestrator, and as a metric.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicUsize, Ordering},
 };
 
 use metrics::{Gauge, gauge};
 
+use super::switches::Switch;
 use crate::{
     domain::words::{EventType, Word},
     meter,
@@ -34,17 +35,32 @@ pub struct Readiness(Arc<Types>);
 struct Types {
     /// The number of types and sources of the running worker. 0 before it starts, and once it stops.
     wanted: AtomicUsize,
-    /// The number of types and sources that have a consumer.
+    all: Mutex<Vec<Arc<OfType>>>,
+}
+
+/// One type or source.
+#[derive(Debug)]
+struct OfType {
+    /// The number of its consumers.
     consuming: AtomicUsize,
+    switch: Switch,
+}
+
+impl OfType {
+    fn is_ready(&self) -> bool {
+        self.consuming.load(Ordering::Relaxed) > 0 || self.switch.is_paused()
+    }
 }
 
 impl Readiness {
-    /// Returns true while the worker consumes the queues of all its types and sources. It does not before it has started, once it stops,
-    /// while the broker cannot be reached, and while Redis is down and a type needs it.
+    /// Returns true while the worker consumes the queues of all its types and sources but those that are paused. It returns false before
+    /// the worker has started and has read which types are paused, and once the worker stops. A type that is not paused has no consumer
+    /// while the broker cannot be reached, and while Redis is down and the type needs it.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let wanted = self.0.wanted.load(Ordering::Relaxed);
-        wanted > 0 && self.0.consuming.load(Ordering::Relaxed) >= wanted
+        let all = self.0.all.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted > 0 && all.iter().filter(|one| one.is_ready()).count() >= wanted
     }
 
     /// Notes that a worker with this many types and sources starts.
@@ -58,47 +74,49 @@ impl Readiness {
     }
 
     /// Returns the readiness of one type.
-    pub(super) fn of(&self, event_type: &EventType) -> TypeReadiness {
-        self.with(gauge!(meter::CONSUMING, "type" => event_type.as_str().to_owned()))
+    pub(super) fn of(&self, event_type: &EventType, switch: Switch) -> TypeReadiness {
+        self.with(switch, gauge!(meter::CONSUMING, "type" => event_type.as_str().to_owned()))
     }
 
     /// Returns the readiness of one source, which counts like a type.
-    pub(super) fn of_source(&self, source: &Word) -> TypeReadiness {
-        self.with(gauge!(meter::SOURCE_CONSUMING, "source" => source.as_str().to_owned()))
+    pub(super) fn of_source(&self, source: &Word, switch: Switch) -> TypeReadiness {
+        self.with(switch, gauge!(meter::SOURCE_CONSUMING, "source" => source.as_str().to_owned()))
     }
 
-    fn with(&self, gauge: Gauge) -> TypeReadiness {
+    fn with(&self, switch: Switch, gauge: Gauge) -> TypeReadiness {
         // Shows 0 from the start, and adds up where two workers of one process have the type.
         gauge.increment(0.0);
-        TypeReadiness { worker: self.clone(), gauge }
+        let one = Arc::new(OfType { consuming: AtomicUsize::new(0), switch });
+        self.0.all.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&one));
+        TypeReadiness { one, gauge }
     }
 }
 
 /// Whether one type has a consumer.
 pub(super) struct TypeReadiness {
-    worker: Readiness,
+    one: Arc<OfType>,
     gauge: Gauge,
 }
 
 impl TypeReadiness {
     /// Notes that a consumer is open, until the returned value is dropped.
     pub(super) fn consuming(&self) -> Consuming {
-        self.worker.0.consuming.fetch_add(1, Ordering::Relaxed);
+        self.one.consuming.fetch_add(1, Ordering::Relaxed);
         self.gauge.increment(1.0);
-        Consuming { worker: self.worker.clone(), gauge: self.gauge.clone() }
+        Consuming { one: Arc::clone(&self.one), gauge: self.gauge.clone() }
     }
 }
 
 /// A type has a consumer while this value lives.
 #[must_use]
 pub(super) struct Consuming {
-    worker: Readiness,
+    one: Arc<OfType>,
     gauge: Gauge,
 }
 
 impl Drop for Consuming {
     fn drop(&mut self) {
-        self.worker.0.consuming.fetch_sub(1, Ordering::Relaxed);
+        self.one.consuming.fetch_sub(1, Ordering::Relaxed);
         self.gauge.decrement(1.0);
     }
 }
@@ -106,11 +124,39 @@ impl Drop for Consuming {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work::switches::Switchboard;
+
+    const NOTHING: &str = r#"{"number":1,"pauses":[]}"#;
+    const MAIL: &str =
+        r#"{"number":1,"pauses":[{"of":{"type":"mail"},"by":"person","reason":"R","since":"2026-06-01T12:00:00Z"}]}"#;
+
+    fn types(board: &Switchboard, readiness: &Readiness) -> [TypeReadiness; 2] {
+        ["mail", "sms"].map(|name| {
+            let event_type = name.parse().expect("a type");
+            readiness.of(&event_type, board.of(&event_type))
+        })
+    }
+
+    #[test]
+    fn a_worker_is_ready_while_it_consumes_all_its_types_that_are_not_paused() {
+        let (board, readiness) = (Switchboard::default(), Readiness::default());
+        let types = types(&board, &readiness);
+        readiness.starts(2);
+        let sms = types[1].consuming();
+        assert!(!readiness.is_ready(), "the switches are not read");
+        board.set_by(NOTHING);
+        assert!(!readiness.is_ready(), "mail has no consumer");
+        board.set_by(MAIL);
+        assert!(readiness.is_ready());
+        let _mail = types[0].consuming();
+        drop(sms);
+        assert!(!readiness.is_ready(), "a second consumer of a paused type is none of another type");
+    }
 
     #[test]
     fn a_worker_is_ready_while_it_consumes_all_its_types_and_does_not_stop() {
-        let readiness = Readiness::default();
-        let types = ["mail", "sms"].map(|name| readiness.of(&name.parse().expect("a type")));
+        let (board, readiness) = (Switchboard::default(), Readiness::default());
+        let types = types(&board, &readiness);
         assert!(!readiness.is_ready(), "the worker has not started");
         readiness.starts(2);
         let first = types[0].consuming();

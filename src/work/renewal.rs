@@ -1,17 +1,17 @@
 //! The renewal of leases: one task renews all leases of a worker, in one call.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::common::Common;
+use super::{common::Common, lane::Lane};
 use crate::{domain::transition::Transition, ports::in_parts};
 
 /// The most leases that one call renews.
 const LARGEST: usize = 256;
 
 /// Renews the leases of a worker, until it is dropped.
-pub(super) async fn renew(common: &Common) {
+pub(super) async fn renew(common: &Common, lanes: &[Arc<Lane>]) {
     let leases = common.topology.types.values().map(|spec| spec.terms(&common.topology.redis).lease);
     // A lease is renewed when between a third and half of its time is over.
     let mut ticks = tokio::time::interval(leases.min().unwrap_or(Duration::from_secs(6)) / 6);
@@ -32,8 +32,11 @@ pub(super) async fn renew(common: &Common) {
                     let event = (renew.subject.id.as_str(), renew.subject.event_type.as_str());
                     common.unanswered(asked, error, event, "the lease is not renewed");
                 });
-                if let Some(event) = common.leases.renewed(renew, asked, answer.ok()) {
-                    common.journal.tell(&event, &Transition::LeaseLost);
+                let lost = common.leases.renewed(renew, asked, answer.ok());
+                if let Some(event) = lost
+                    && let Some(lane) = lanes.iter().find(|lane| lane.event_type == event.event_type)
+                {
+                    lane.tell(&event, &Transition::LeaseLost);
                 }
             }
         }

@@ -10,6 +10,7 @@ use crate::{
         spec::Topology,
     },
     meter,
+    ports::StateKind,
 };
 
 /// The metrics of all schedules of the file.
@@ -36,7 +37,7 @@ impl<'a> ScheduleMeters<'a> {
 
     /// Reads the states of the schedules. While Redis does not answer, the metrics stay as they are.
     pub(super) async fn read(&self, common: &Common) {
-        let states = match common.register.schedules().await {
+        let states = match common.register.states(StateKind::Schedule).await {
             Ok(states) => states,
             Err(error) => return tracing::debug!(%error, "the states of the schedules are not read"),
         };

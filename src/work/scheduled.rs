@@ -25,7 +25,7 @@ use crate::{
             state::{Admission, ScheduleState, UNKNOWN},
             template::Template,
         },
-        settlement::Decision,
+        settlement::{Decision, Finish},
         time,
         words::plain,
     },
@@ -82,7 +82,7 @@ impl Lane {
         }
         let Some(why) = skips else { return Ok(ControlFlow::Continue(last)) };
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "event of a schedule skipped: {why}");
-        Ok(ControlFlow::Break(Decision::Skip))
+        Ok(ControlFlow::Break(Decision::Finish(Finish::Skip)))
     }
 
     /// Notes that a run of a schedule's event is over, and arms the next event where that comes after the run. `last` is the state as this
@@ -96,9 +96,12 @@ impl Lane {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
         let now = self.common.clock.shared();
         let outcome = match decision {
-            Decision::Done | Decision::Discard { .. } | Decision::Skip => RunOutcome::Done,
+            Decision::Finish(Finish::Cancelled) => RunOutcome::Cancelled,
+            Decision::Finish(_) => RunOutcome::Done,
             Decision::Drop { reason } => RunOutcome::Dropped(reason.clone()),
-            Decision::DeadLetter(failed) => RunOutcome::DeadLetter(failed.error().to_owned()),
+            Decision::DeadLetter(failed) | Decision::Expire(_, failed) => {
+                RunOutcome::DeadLetter(failed.error().to_owned())
+            }
             Decision::Retry { ttl, .. } => return self.note_wait(link, ttl.as_duration(), last).await,
             Decision::RetryAfter { after, .. } => return self.note_wait(link, *after, last).await,
             Decision::Requeue { at, .. } => return self.note_wait(link, time::until(now, *at), last).await,
@@ -128,15 +131,9 @@ impl Lane {
         self.change(link, last.as_ref(), |state| Some(state?.goes_on(link, until))).await.map(drop)
     }
 
-    /// Arms the next event of a chain that stands still at an event that was settled elsewhere. Returns how to answer the delivery of this copy.
-    pub(super) async fn pass(&self, event: &Event) -> Disposition {
-        match self.pass_on(event).await {
-            Ok(()) => Disposition::Acknowledge,
-            Err(disposition) => disposition,
-        }
-    }
-
-    async fn pass_on(&self, event: &Event) -> Result<(), Disposition> {
+    /// Arms the next event of a chain that stands still at an event that was settled elsewhere. The error says how to answer the delivery
+    /// of this copy.
+    pub(super) async fn pass(&self, event: &Event) -> Result<(), Disposition> {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
         let Some(state) = self.restore(link).await?.filter(|state| state.stands_at(link)) else { return Ok(()) };
         let now = self.common.clock.shared();
@@ -163,6 +160,7 @@ impl Lane {
         let Some(template) = Template::of_event(event) else { return Ok(None) };
         let next = template.event(arm, now);
         self.send_on(&next, next.early_by(now)).await?;
+        self.common.journal.records().tell_published(&next, next.due());
         fail_point!("work.schedule-armed");
         Ok(Some((arm, next)))
     }
@@ -204,7 +202,7 @@ impl Lane {
             // Another copy with this id may be about to run: the claim is released, and the event is not settled.
             return Err(NotSettled::Answer(Disposition::Acknowledge));
         }
-        Ok(ControlFlow::Break(Decision::Skip))
+        Ok(ControlFlow::Break(Decision::Finish(Finish::Skip)))
     }
 
     /// Returns when a run that begins after `wait` has ended, unless it is lost.
@@ -214,9 +212,13 @@ impl Lane {
 
     /// Returns the state of a schedule. If Redis has lost it, it is that of this worker's file, if the file has the schedule.
     async fn restore(&self, link: &Link) -> Result<Option<ScheduleState>, Disposition> {
-        let own = self.common.topology.schedules.get(&link.schedule).map(Definition::digest);
-        self.change(link, None, |state| ScheduleState::restored(state, own.as_deref(), self.common.clock.shared()))
-            .await
+        let own = self.common.topology.schedules.get(&link.schedule);
+        let digest = own.map(Definition::digest);
+        self.change(link, None, |state| {
+            let (now, pause) = (self.common.clock.shared(), self.common.pause(&link.schedule).flatten());
+            Some(ScheduleState::restored(state, digest.as_deref(), now)?.switched(pause.as_ref(), own, now))
+        })
+        .await
     }
 
     /// Changes the state of a schedule, however long it takes until Redis answers.

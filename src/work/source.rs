@@ -8,14 +8,14 @@
 mod carry;
 mod shared;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, pin::pin, sync::Arc};
 
 use backon::{BackoffBuilder as _, Retryable as _};
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 
 pub(super) use self::shared::Source;
 use self::shared::Unconfirmed;
-use super::error::WorkError;
+use super::{consumer::OnDrop, error::WorkError};
 use crate::{
     domain::ttl::roughly,
     outage::backoff,
@@ -56,29 +56,36 @@ impl Source {
         self.spec.queue(&self.common.routes.names, &self.name)
     }
 
-    /// Begins to consume, as soon as the broker lets it. `None` if the worker stops.
+    /// Begins to consume, as soon as the broker and the switches let it. `None` if the worker stops.
     async fn open(self: &Arc<Self>) -> Option<Box<dyn Deliveries>> {
-        let opened = self.common.stop.run_until_cancelled(Arc::clone(self).opening()).await;
-        let (queue, outage) = (self.queue(), &self.common.consumer_outage);
-        match opened {
-            Some(Ok(deliveries)) => {
-                outage.consumed(&queue);
-                tracing::info!("consuming {queue}, the source {}", self.name);
-                return Some(deliveries);
+        let opening = async {
+            loop {
+                self.switch.on().await;
+                tokio::select! {
+                    biased;
+                    () = self.switch.off() => {}
+                    opened = Arc::clone(self).opening() => return opened,
+                }
             }
+        };
+        let opened = self.common.stop.run_until_cancelled(opening).await;
+        match opened? {
+            Ok(deliveries) => Some(deliveries),
             // Waiting does not help: the queue is a stream, the user may not consume, or the program has closed the connection.
-            Some(Err(error)) => self.common.fail(WorkError::Broker(error)),
-            None => {}
+            Err(error) => {
+                self.common.fail(WorkError::Broker(error));
+                None
+            }
         }
-        outage.forget(&queue);
-        None
     }
 
     fn opening(self: Arc<Self>) -> BoxFuture<'static, Result<Box<dyn Deliveries>, BrokerError>> {
         Box::pin(async move {
             let (queue, outage) = (self.queue(), &self.common.consumer_outage);
+            // Also if the worker stops, or the source is paused, while it waits.
+            let _waiting = OnDrop(|| _ = outage.forget(&queue));
             let order = if self.spec.keeps_order() { Order::Kept } else { Order::Any };
-            (|| self.common.broker.consume(&queue, self.spec.prefetch, order, None, None))
+            let opened = (|| self.common.broker.consume(&queue, self.spec.prefetch, order, None, None))
                 .retry(backoff())
                 .when(|error| {
                     use BrokerError::{Closed, Rejected, Stream};
@@ -91,18 +98,21 @@ impl Source {
                         tracing::warn!(%error, "consuming {queue} again in {}", roughly(wait));
                     }
                 })
-                .await
+                .await?;
+            outage.consumed(&queue);
+            tracing::info!("consuming {queue}, the source {}", self.name);
+            Ok(opened)
         })
     }
 
-    /// Takes messages until the consumer ends, the worker stops, or a message cannot be carried to its end.
+    /// Takes messages until the consumer ends, the worker stops, the source is paused, or a message cannot be carried to its end.
     async fn take(self: &Arc<Self>, mut deliveries: Box<dyn Deliveries>) -> Ended {
         let _consuming = self.readiness.consuming();
         let stop = self.common.stop.clone();
         let most = if self.spec.keeps_order() { 1 } else { usize::MAX };
         let (mut waiting, mut batch) = (VecDeque::<Delivery>::new(), Vec::new());
         let (mut carrying, mut ended) = (FuturesUnordered::new(), Ended { carried: false, failed: None });
-        let (mut starts, mut comes_more) = (true, true);
+        let (mut starts, mut comes_more, mut paused) = (true, true, pin!(self.switch.off()));
         loop {
             while starts && carrying.len() < most {
                 let Some(delivery) = waiting.pop_front() else { break };
@@ -114,6 +124,7 @@ impl Source {
             tokio::select! {
                 biased;
                 () = stop.cancelled(), if starts => starts = false,
+                () = &mut paused, if starts => starts = false,
                 () = self.common.cannot_wait(), if !starts => break,
                 Some(carried) = carrying.next(), if !carrying.is_empty() => match carried {
                     Ok(()) => ended.carried = true,

@@ -1,16 +1,16 @@
 //! The stages of a delivery: [`Ready`], [`Claimed`], [`Ended`], [`Settled`]. Each is made from the one before it.
 //!
 //! An event whose run is over is acknowledged only as `Settled`. A delivery that did not run, or whose run was given up, is
-//! answered by its [`Disposition`]. `Acknowledge` is safe: a copy of the event is in the broker, or the event is stale.
+//! answered by its [`Disposition`]. `Acknowledge` is safe: the event is settled, or stale.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{busy_wait::BusyWait, common::Holding, lane::Lane, late::HeldRun, leases::Lease};
+use super::{breaker::Ticket, busy_wait::BusyWait, common::Holding, lane::Lane, late::HeldRun, leases::Lease};
 pub(super) use crate::ports::Disposition;
 use crate::{
     domain::{
@@ -21,7 +21,8 @@ use crate::{
         ttl::{roughly, say},
         words::plain,
     },
-    ports::{Receipt, RegisterError, TakenBack, Written},
+    handler::Run,
+    ports::{Clock, Receipt, RegisterError, TakenBack, Written},
 };
 
 /// A delivery that holds an event, and what the worker knows of it.
@@ -35,6 +36,10 @@ pub(super) struct Work {
     pub(super) deadline: Instant,
     /// The token of the event's claim, from the call to its release. `None` if the register holds no claim of this delivery.
     pub(super) token: Option<Uuid>,
+    /// Whether the message has an id of its own. The redelivery of one without counts as a crash.
+    pub(super) has_id: bool,
+    /// Whether a run of this delivery has begun here.
+    pub(super) has_begun: bool,
     /// Failed runs in place so far.
     tries: u32,
     /// The wait for a reference that is busy.
@@ -71,6 +76,7 @@ impl Ready {
         event: Event,
         receipt: Box<dyn Receipt>,
         run: Option<HeldRun>,
+        has_id: bool,
         ack_timeout: Duration,
         held: Holding,
     ) -> Self {
@@ -82,6 +88,8 @@ impl Ready {
             delivered,
             deadline: delivered + ack_timeout / 2,
             token: None,
+            has_id,
+            has_begun: false,
             tries: 0,
             busy: None,
             copying: None,
@@ -108,17 +116,18 @@ impl Ready {
 
     /// Returns the event as one that may run, because its type has no register.
     pub(super) fn unclaimed(self) -> Claimed {
-        Claimed { work: self.work, lease: None, took: None }
+        Claimed { work: self.work, lease: None, took: None, ticket: None }
     }
 
-    /// Returns the event as one that may run, because the register has granted its claim.
-    pub(super) fn claimed(mut self, stamp: CopyVersion, lease: impl FnOnce(&Arc<Event>, Uuid) -> Lease) -> Claimed {
+    /// Returns the event as one that may run, because the register has granted its claim, which was made at `asked`.
+    pub(super) fn claimed(mut self, lane: &Lane, stamp: CopyVersion, fence: i64, asked: Instant) -> Claimed {
         self.work.copying = None;
         if self.work.event.stamp != stamp {
             Arc::make_mut(&mut self.work.event).stamp = stamp;
         }
         let token = self.token();
-        Claimed { lease: Some(lease(&self.work.event, token)), work: self.work, took: None }
+        let lease = lane.common.leases.hold(&self.work.event, lane.terms, (token, fence), asked);
+        Claimed { lease: Some(lease), work: self.work, took: None, ticket: None }
     }
 
     /// Returns the receipt of a delivery that did not run, or whose run was given up.
@@ -133,6 +142,8 @@ pub(super) struct Claimed {
     lease: Option<Lease>,
     /// How long the last run took. `None` if the event has not run here.
     pub(super) took: Option<Duration>,
+    /// The right to run, if the type has a circuit breaker. A round of tries in place has one.
+    pub(super) ticket: Option<Ticket>,
 }
 
 impl Claimed {
@@ -145,12 +156,38 @@ impl Claimed {
         self.work.tries
     }
 
-    /// Begins a run: returns its fence, and a token that is cancelled when the lease is lost.
-    pub(super) fn begin_run(&self) -> (Option<i64>, CancellationToken) {
-        match &self.lease {
-            Some(lease) => (Some(lease.fence), lease.begin_run()),
-            None => (None, CancellationToken::new()),
+    /// Begins a run.
+    pub(super) fn begin_run(&mut self, clock: &Arc<dyn Clock>) -> Run {
+        self.work.has_begun = true;
+        let lease = self.lease.as_ref();
+        Run {
+            event: Arc::clone(self.event()),
+            fence: lease.map(|lease| lease.fence),
+            lost: lease.map_or_else(CancellationToken::new, Lease::signal),
+            cancelled: lease.map(|lease| Arc::clone(&lease.is_cancelled)),
+            clock: Some(Arc::clone(clock)),
         }
+    }
+
+    /// Waits until the event is cancelled. `signal` is that of the run. Never returns if the lease is lost instead.
+    pub(super) async fn cancelled(&self, signal: &CancellationToken) {
+        signal.cancelled().await;
+        if !self.is_cancelled() {
+            pending::<()>().await;
+        }
+    }
+
+    /// Waits until the event is cancelled, while it does not run.
+    pub(super) async fn cancelled_between_runs(&self) {
+        match &self.lease {
+            Some(lease) => self.cancelled(&lease.signal()).await,
+            None => pending().await,
+        }
+    }
+
+    /// Tells whether the event was cancelled since it was claimed, as far as the worker has been told.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.lease.as_ref().is_some_and(Lease::is_cancelled)
     }
 
     /// Notes a failed run after which the event runs again in place.
@@ -159,9 +196,16 @@ impl Claimed {
         self.work.tries += 1;
     }
 
-    /// Returns the run as one that is over. `untold` is told once the event is settled.
-    pub(super) fn ended(self, end: End, untold: Option<Transition>) -> Ended {
-        Ended { work: self.work, lease: self.lease, end, untold }
+    /// Returns the run as one that is over and needs no follow-up. What it comes to is told once the event is settled.
+    pub(super) fn finished(self, decision: &Decision, lane: &Lane) -> Ended {
+        fail_point!("work.followed-up");
+        let untold = Transition::of(decision, self.took, lane.spec.retry.max_attempts);
+        Ended { untold, ..self.ended(End::Finished) }
+    }
+
+    /// Returns the run as one whose follow-up is confirmed and told.
+    pub(super) fn ended(self, end: End) -> Ended {
+        Ended { work: self.work, lease: self.lease, end, untold: None }
     }
 
     /// Gives the run up. The lease is renewed until it is dropped.
@@ -173,7 +217,7 @@ impl Claimed {
 /// A run and how it ended.
 pub(super) type Ran = (Claimed, Result<Decision, NotSettled>);
 
-/// An event that may run, and a decision if it has crashed its worker too often to run.
+/// An event that may run, and a decision if it has expired, or crashed its worker too often to run.
 pub(super) type Granted = (Claimed, Option<Decision>);
 
 /// Why an event is not settled: the register did not grant its claim, or its run was given up. Only a failed run (`Again`) may
@@ -195,6 +239,8 @@ pub(super) enum NotSettled {
     Unavailable,
     /// The event's schedule does not let it run yet.
     Waits,
+    /// The circuit breaker does not let it run now.
+    Held,
     /// The run failed, and the event runs again in place after this long.
     Again(Duration),
 }

@@ -1,12 +1,18 @@
 //! The order of effects, seen from outside: a broker and a register in memory that write down what they are asked.
 
+mod breaker;
+mod cancelled;
 mod claiming;
 mod clocks;
 mod delivered;
+mod emptied;
+mod expiring;
 mod in_order;
 mod large;
 mod logged;
 mod observed;
+mod paused;
+mod pausing;
 mod probing;
 mod publishing;
 mod quarantine;
@@ -25,7 +31,7 @@ mod world;
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -47,7 +53,7 @@ use crate::{
     },
     domain::{
         compile::{Queue, compile},
-        register::{ClaimAnswer, CopyVersion},
+        register::{Cancel, ClaimAnswer, CopyVersion},
         spec::Topology,
         wire::{Incoming, Message, Properties, Value},
     },

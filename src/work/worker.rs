@@ -15,6 +15,8 @@ use tokio_util::{
 };
 
 use super::{
+    breaker::Breaker,
+    breakers::{Breakers, Reporting},
     builder::{Setup, Worker},
     common::{Common, LAST_WORDS},
     counters::{Counters, SourceCounters, Summary},
@@ -25,6 +27,8 @@ use super::{
     meters::Meters,
     ordered, quarantine, renewal,
     source::{self, Source},
+    switch_reader,
+    switches::Switchboard,
 };
 use crate::{
     domain::{
@@ -38,7 +42,7 @@ use crate::{
     journal::Journal,
     meter,
     outage::{BrokerOutage, ConsumerOutage, HandlerHealth, Health, RegisterHealth, Side, backoff},
-    ports::{BrokerError, BrokerIdentity},
+    ports::{BrokerError, BrokerIdentity, Ready},
     publish::publisher::Publisher,
     routes::{self, Routes},
 };
@@ -114,8 +118,8 @@ impl Setup {
         let types = lanes_of.iter().map(|(event_type, _)| event_type);
         let quarantines = types.clone().filter(has_quarantine).map(|event_type| names.quarantine_queue(event_type));
         let taken_from = sources.iter().map(|(name, spec)| spec.queue(names, name));
-        let worked_on: Vec<String> =
-            types.map(|event_type| names.processing(event_type)).chain(quarantines).chain(taken_from).collect();
+        let quarantines: Vec<String> = quarantines.collect();
+        let consumed: Vec<String> = types.map(|event_type| names.processing(event_type)).chain(taken_from).collect();
         match stop.run_until_cancelled(self.require(names, &sources)).await {
             Some(required) => required?,
             // Nothing has begun yet that could be finished, and the broker may never answer.
@@ -153,7 +157,8 @@ impl Setup {
             consumer_outage: ConsumerOutage::default(),
             totals: Arc::default(),
             readiness: self.readiness,
-            journal: Journal::new(self.observers),
+            switches: Switchboard::default(),
+            journal: Journal::new(self.observers, Arc::clone(publisher.records())),
             traces: self.traces,
             topology: self.topology,
         });
@@ -166,9 +171,10 @@ impl Setup {
         for (name, spec) in sources {
             common.spawn(&tasks, source::work(common.source(name, spec, &publisher)));
         }
+        let lanes: Vec<_> = lanes_of.into_iter().map(|lane| common.lane(lane, concurrency, inline)).collect();
+        let breakers = Breakers::start(&common, &lanes, publisher);
         let mut isolating = Vec::new();
-        for (event_type, handler) in lanes_of {
-            let lane = common.lane((event_type, handler), concurrency, inline);
+        for lane in lanes.iter().cloned() {
             if lane.spec.has_quarantine() {
                 isolating.push(lane);
             } else if lane.spec.keeps_order() {
@@ -181,22 +187,29 @@ impl Setup {
             common.spawn(&tasks, quarantine::work(Arc::clone(&common), isolating));
         }
         let leases = common.clone();
-        let _renewing = AbortOnDropHandle::new(tokio::spawn(async move { renewal::renew(&leases).await }));
+        let _renewing = AbortOnDropHandle::new(tokio::spawn(async move { renewal::renew(&leases, &lanes).await }));
+        let _following = AbortOnDropHandle::new(tokio::spawn(switch_reader::follow(Arc::clone(&common))));
         let uses_register = common.topology.types.values().any(|spec| spec.register);
-        if !common.topology.schedules.is_empty() || uses_register && common.clock.ahead().is_some() {
+        let reports = !common.topology.schedules.is_empty() || uses_register && common.clock.ahead().is_some();
+        if reports {
             common.spawn(&tasks, healing::heal(Arc::clone(&common)));
         }
         let health = common.clone();
         let _asking = AbortOnDropHandle::new(tokio::spawn(async move { health.ask_while_down().await }));
         if self.stop_when_empty {
             tokio::select! {
-                () = common.until_empty(&worked_on) => common.stop.cancel(),
+                () = common.until_empty(&consumed, &quarantines, &breakers) => common.stop.cancel(),
                 () = common.stop.cancelled() => {}
             }
         }
         common.stop.cancelled().await;
         common.readiness.stops();
-        common.drain(&tasks, drain).await;
+        let left = common.drain(&tasks, drain).await;
+        breakers.end(left.max(LAST_WORDS)).await;
+        if reports {
+            // How the last runs ended.
+            common.report().await;
+        }
         // The program may close the connection now.
         common.broker.until_sent_on().await;
         let failure = common.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -256,16 +269,18 @@ fn deliveries(count: usize) -> String {
 impl Common {
     fn lane(self: &Arc<Self>, (event_type, handler): TypeHandler, concurrency: Option<u16>, inline: bool) -> Arc<Lane> {
         let spec = self.topology.types[&event_type].clone();
-        let concurrency = spec.concurrency_for(concurrency);
+        let (concurrency, switch) = (spec.concurrency_for(concurrency), self.switches.of(&event_type));
         Arc::new(Lane {
             terms: spec.terms(&self.topology.redis),
             concurrency: concurrency.into(),
             prefetch: spec.prefetch_for(concurrency),
             inline,
+            breaker: Breaker::of(&event_type, &spec),
             health: HandlerHealth::new(event_type.clone()),
             counters: Counters::new(&self.totals, &event_type),
             meters: Meters::new(&event_type),
-            readiness: self.readiness.of(&event_type),
+            readiness: self.readiness.of(&event_type, switch.clone()),
+            switch,
             common: Arc::clone(self),
             event_type,
             spec,
@@ -274,9 +289,11 @@ impl Common {
     }
 
     fn source(self: &Arc<Self>, name: Word, spec: SourceSpec, publisher: &Publisher) -> Arc<Source> {
+        let switch = self.switches.of_source(&name);
         Arc::new(Source {
             counters: SourceCounters::new(&self.totals, &name),
-            readiness: self.readiness.of_source(&name),
+            readiness: self.readiness.of_source(&name, switch.clone()),
+            switch,
             common: Arc::clone(self),
             publisher: publisher.clone(),
             name,
@@ -307,24 +324,44 @@ impl Common {
         }
     }
 
-    /// Waits until every queue has nothing ready and the worker holds nothing, at two looks in a row.
-    async fn until_empty(&self, queues: &[String]) {
-        let mut before = None;
+    /// Waits until nothing is paused, every queue has nothing ready and the worker holds nothing, at two looks in a row.
+    async fn until_empty(&self, consumed: &[String], quarantines: &[String], breakers: &Reporting) {
+        let (mut before, mut is_said, mut is_breaker_said) = (None, false, false);
         loop {
             tokio::time::sleep(LOOK).await;
+            if self.switches.is_any_off() {
+                let paused = self.switches.paused();
+                if !paused.is_empty() && !std::mem::replace(&mut is_said, true) {
+                    tracing::info!("the worker ends after the pause of {paused}, when its queues are empty");
+                }
+                before = None;
+                continue;
+            }
             let Summary { delivered, messages, .. } = self.totals.summary();
-            let idle = self.holds() == 0 && self.expects_nothing() && self.nothing_ready(queues).await;
+            let idle = self.holds() == 0
+                && self.expects_nothing()
+                && self.nothing_ready(consumed, true).await
+                && self.nothing_ready(quarantines, false).await;
             if idle && before == Some((delivered, messages)) {
                 return;
+            }
+            let open = breakers.not_closed();
+            if !idle && !open.is_empty() && !std::mem::replace(&mut is_breaker_said, true) {
+                tracing::info!(
+                    "the worker ends after the circuit breaker of {open} has closed, when its queues are empty"
+                );
             }
             before = idle.then_some((delivered, messages));
         }
     }
 
-    async fn nothing_ready(&self, queues: &[String]) -> bool {
+    /// Returns whether nothing is ready in these queues. While the worker consumes them, an answer without a consumer is that of a
+    /// queue whose leader is away, and tells nothing.
+    async fn nothing_ready(&self, queues: &[String], are_consumed: bool) -> bool {
         for queue in queues {
+            let has_consumer = are_consumed && self.readiness.is_ready();
             match self.broker.ready(queue).await {
-                Ok(0) => {}
+                Ok(Ready { messages: 0, consumers }) if consumers > 0 || !has_consumer => {}
                 Ok(_) => return false,
                 Err(error) => {
                     tracing::warn!(%error, "cannot tell whether {queue} is empty");
@@ -336,10 +373,12 @@ impl Common {
     }
 
     /// Drains in three phases: handlers, confirms and settlements, abandon. The broker delivers again what was not acknowledged.
-    async fn drain(&self, tasks: &TaskTracker, limit: Duration) {
+    /// Returns what is left of the limit.
+    async fn drain(&self, tasks: &TaskTracker, limit: Duration) -> Duration {
+        let began = Instant::now();
         tasks.close();
         if tokio::time::timeout(limit, tasks.wait()).await.is_ok() {
-            return;
+            return limit.saturating_sub(began.elapsed());
         }
         if self.holds() > 0 {
             // Not all of these are given back: a run that has ended may still wait for Redis or for the broker.
@@ -360,5 +399,6 @@ impl Common {
             self.abandon.cancel();
             tasks.wait().await;
         }
+        limit.saturating_sub(began.elapsed())
     }
 }

@@ -48,7 +48,8 @@ impl Admin {
         self.same_broker().await?;
         let (plan, observed) = self.compare().await?;
         let left_types = self.left_types(&plan).await;
-        let planned = Planned { plan, observed, left_types, schedules: shown.schedules.clone() };
+        let (schedules, pauses) = (shown.schedules.clone(), shown.pauses.clone());
+        let planned = Planned { plan, observed, left_types, schedules, pauses };
         if planned.is_blocked(options.asked) {
             return Err(AdminError::Blocked(Box::new(planned)));
         }
@@ -63,9 +64,19 @@ impl Admin {
         let mut applied = Applied::from(planned);
         if nothing_to_do {
             watch.note("Nothing is left to do: another apply has made these changes meanwhile.");
+            applied.pauses = self.write_pauses(&applied.observed, options.lock_timeout, watch).await?;
             return Ok(applied);
         }
+        // A new type that the file pauses must not run for a moment. The first snapshot can be written only once its stream is declared, and
+        // must not wait for a migration, which may take minutes: workers start nothing before they have read it.
+        let has_stream = self.has_stream(&applied.observed);
+        if has_stream {
+            applied.pauses = self.write_pauses(&applied.observed, options.lock_timeout, watch).await?;
+        }
         self.write(lock, &applied.plan, watch).await.map_err(interrupted)?;
+        if !has_stream {
+            applied.pauses = self.write_pauses(&applied.observed, options.lock_timeout, watch).await?;
+        }
         if options.asked.migrate {
             applied.moved = self.migrate(lock, options, watch).await?;
         }

@@ -22,7 +22,8 @@ impl Admin {
         let (plan, observed) = self.compare().await?;
         self.one_broker(&observed).await?;
         let left_types = self.left_types(&plan).await;
-        Ok(Planned { plan, observed, left_types, schedules: self.plan_schedules().await })
+        let pauses = self.plan_pauses(&observed).await;
+        Ok(Planned { plan, observed, left_types, schedules: self.plan_schedules().await, pauses })
     }
 
     /// Changes the broker so that it matches the topology, and arms the schedules. Only one apply runs at a time. One that was
@@ -42,7 +43,8 @@ impl Admin {
                 // that both URLs lead to brokers of that name.
                 free.take(watch).await;
             }
-            Applied::from(planned.clone())
+            let pauses = self.write_pauses(&planned.observed, options.lock_timeout, watch).await?;
+            Applied { pauses, ..Applied::from(planned.clone()) }
         } else {
             let lock = self.lock(options.lock_timeout, watch).await?;
             let result = tokio::select! {
@@ -52,6 +54,7 @@ impl Admin {
             lock.release().await;
             result?
         };
+        self.take_over_pauses(options.lock_timeout, watch).await?;
         applied.schedules = self.arm(watch).await?;
         Ok(applied)
     }

@@ -7,13 +7,13 @@ use hatchery::{
     BrokerError,
     internals::{
         compile::{Argument, Binding, Target},
-        rabbitmq::{codec::short, connection::AmqpUrl},
+        rabbitmq::{closing::close, codec::short, connection::AmqpUrl},
     },
 };
 use lapin::{
     Channel, Connection, ExchangeKind,
     options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions},
-    types::{AMQPValue, FieldTable, ShortString},
+    types::{AMQPValue, FieldTable},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -212,19 +212,23 @@ impl Declarer {
 
     /// Frees the locks, and closes the connection properly so that the broker does not log a lost client.
     pub async fn release(self) {
-        if let Err(error) = self.try_release().await {
-            tracing::debug!(%error, "cannot close the connection that held the lock");
+        if let Err(error) = self.delete_locks().await {
+            tracing::debug!(%error, "cannot delete the locks");
         }
+        close(&self.connection).await;
     }
 
-    /// Deletes the locks before it closes the connection. The broker would delete them with the connection anyway, but
-    /// a moment later, and a look at the broker right after `apply` must not find them.
-    async fn try_release(&self) -> lapin::Result<()> {
-        let channel = self.connection.create_channel().await?;
-        for lock in &self.locks {
-            channel.queue_delete(lock.as_str().into(), QueueDeleteOptions::default()).await?;
-        }
-        self.connection.close(200, ShortString::from("done")).await
+    /// Deletes the locks. The broker would delete them with the connection anyway, but a moment later, and a look at the broker right
+    /// after `apply` must not find them.
+    async fn delete_locks(&self) -> Result<(), BrokerError> {
+        let deleting = async {
+            let channel = self.connection.create_channel().await?;
+            for lock in &self.locks {
+                channel.queue_delete(lock.as_str().into(), QueueDeleteOptions::default()).await?;
+            }
+            Ok(())
+        };
+        self.answered("the locks", async { Ok(deleting.await) }).await
     }
 }
 

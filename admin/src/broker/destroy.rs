@@ -89,6 +89,7 @@ impl Declarer {
                 }
                 self.delete_queue(channel, name).await?;
             }
+            Step::DeleteStream(name) => self.delete_queue(channel, name).await?,
             Step::DeletePolicy(name) => management.delete_policy(name).await?,
             // The other steps delete nothing.
             Step::Create(_) | Step::Replace { .. } | Step::Unbind(_) | Step::Move(_) => {}

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::try_join_all;
 use hatchery::{
     BrokerError,
-    internals::rabbitmq::{codec::short, connection::AmqpUrl},
+    internals::rabbitmq::{closing::close, codec::short, connection::AmqpUrl},
 };
 use lapin::{
     Channel, Connection, ExchangeKind,
     options::{ExchangeDeclareOptions, QueueDeclareOptions},
-    types::{FieldTable, ShortString},
+    types::FieldTable,
 };
 use tokio::time::timeout;
 
@@ -38,7 +38,7 @@ pub struct Looked {
 pub async fn look(url: &AmqpUrl, name: &str, exchanges: &[String], queues: &[String]) -> Result<Looked, BrokerError> {
     let line = Line { connection: url.connect(name).await?, url };
     let looked = line.look(exchanges, queues).await;
-    let _ = line.connection.close(200, ShortString::from("done")).await;
+    close(&line.connection).await;
     looked
 }
 

@@ -1,5 +1,10 @@
-//! Moves messages from a queue to an exchange: publish, wait for the confirm, acknowledge. A crash between the last two
-//! steps leaves one event in both places, never in none.
+//! Moves messages from a queue to an exchange: publish, wait for the confirms, acknowledge. A crash between the last two
+//! steps leaves events in both places, never in none.
+//!
+//! Messages are acknowledged together, once none is without its confirm: lapin gives a message that the broker returns to
+//! whichever confirm comes next (measured), so a single confirm does not say that a queue has its own message. For the same reason a
+//! message that no queue takes ends the move with nothing of those in flight acknowledged: until it is routable, each repetition
+//! publishes up to [`IN_FLIGHT`] copies again. The register drops them; with `register: off` they run.
 
 use std::time::Duration;
 
@@ -41,8 +46,8 @@ impl Declarer {
     /// meanwhile. Returns the number of messages moved.
     ///
     /// # Errors
-    /// When the broker is unreachable or refuses, or the queue does not exist. Every message that was not confirmed
-    /// stays where it was.
+    /// When the broker is unreachable or refuses, the queue does not exist, or no queue takes a message. Every message
+    /// that was not confirmed stays where it was.
     pub(super) async fn move_all(&self, step: &Move) -> Result<u64, BrokerError> {
         let object = format!("queue {}", step.from);
         let fault = |error: lapin::Error| self.url.error(&error, &object);
@@ -67,9 +72,14 @@ impl Declarer {
         loop {
             tokio::select! {
                 biased;
-                Some(confirmed) = confirms.next(), if !confirms.is_empty() => {
-                    self.acknowledge(confirmed, step).await?;
+                Some((delivery, confirmed)) = confirms.next(), if !confirms.is_empty() => {
+                    self.confirmed(confirmed, step)?;
+                    fail_point!("apply.confirmed");
                     moved += 1;
+                    if confirms.is_empty() {
+                        let Delivery { acker, .. } = delivery;
+                        acker.ack(BasicAckOptions { multiple: true }).await.map_err(fault)?;
+                    }
                 }
                 delivery = deliveries.next() => match delivery {
                     Some(delivery) => {
@@ -115,19 +125,18 @@ impl Declarer {
         let message = step.forward(codec::incoming(delivery), Timestamp::now());
         let properties = codec::write(&message.properties)?;
         let (exchange, key) = (short(&message.exchange)?, short(&message.routing_key)?);
-        let sent = to.basic_publish(exchange, key, BasicPublishOptions::default(), &message.body, properties).await;
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let sent = to.basic_publish(exchange, key, options, &message.body, properties).await;
         sent.map_err(|error| self.url.error(&error, &format!("exchange {}", step.through)))
     }
 
-    async fn acknowledge(
-        &self,
-        (delivery, confirmed): (Delivery, lapin::Result<Confirmation>),
-        step: &Move,
-    ) -> Result<(), BrokerError> {
-        let object = format!("exchange {}", step.through);
-        fail_point!("apply.confirmed");
-        publisher::confirmed(&confirmed.map_err(|error| self.url.error(&error, &object))?, &step.through)?;
-        delivery.ack(BasicAckOptions::default()).await.map_err(|error| self.url.error(&error, &object))?;
-        Ok(())
+    fn confirmed(&self, confirmed: lapin::Result<Confirmation>, step: &Move) -> Result<(), BrokerError> {
+        match confirmed.map_err(|error| self.url.error(&error, &format!("exchange {}", step.through)))? {
+            Confirmation::Ack(Some(returned)) => {
+                let Delivery { exchange, routing_key, .. } = returned.delivery;
+                Err(BrokerError::Unroutable { exchange: exchange.to_string(), routing_key: routing_key.to_string() })
+            }
+            confirmed => publisher::confirmed(&confirmed, &step.through),
+        }
     }
 }

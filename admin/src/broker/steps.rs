@@ -89,6 +89,9 @@ impl Declarer {
                 Step::DeleteExchange(name) => {
                     channel.exchange_delete(short(name)?, ExchangeDeleteOptions::default()).await
                 }
+                Step::DeleteStream(name) => {
+                    channel.queue_delete(short(name)?, QueueDeleteOptions::default()).await.map(drop)
+                }
                 Step::DeletePolicy(_) | Step::Move(_) | Step::DeleteQueue { .. } => Ok(()),
             })
         };

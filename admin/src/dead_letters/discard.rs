@@ -4,8 +4,8 @@ use std::{io, sync::Arc};
 
 use async_trait::async_trait;
 use hatchery::{
-    Events,
-    internals::register::{End, Settle},
+    Events, TransitionName,
+    internals::register::{End, Settle, Subject},
 };
 
 use super::{
@@ -47,6 +47,7 @@ impl Act for Discard {
     /// the file and in the queue.
     async fn act(&self, batch: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
         let settles: Vec<Settle> = batch.iter().filter_map(|held| self.settled(held)).collect();
+        let events: Vec<Subject> = batch.iter().filter_map(|held| Some(held.event.as_ref()?.subject())).collect();
         let (letters, receipts): (Vec<_>, Vec<_>) = batch.into_iter().map(|held| (held.letter, held.held)).unzip();
         let keep = Arc::clone(&self.keep);
         let kept = tokio::task::spawn_blocking(move || keep(&letters)).await;
@@ -59,7 +60,11 @@ impl Act for Discard {
         {
             return (0, Err(DeadLettersError::Register(error)));
         }
-        (acknowledge(receipts).await, Ok(()))
+        let acknowledged = acknowledge(receipts).await;
+        for event in &events {
+            self.events.shared.tell(TransitionName::LetterDiscarded, event, |_| {});
+        }
+        (acknowledged, Ok(()))
     }
 }
 

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use hatchery::{
     BrokerError, RegisterError,
-    internals::{names, ports::Look, wire::Incoming},
+    internals::{
+        names,
+        ports::Look,
+        wire::{self, Incoming},
+    },
 };
 use tokio::time::{Instant, sleep};
 
@@ -37,12 +41,20 @@ pub struct Patience<'a> {
 pub struct Seen {
     /// The number of letters that were ready when the look began.
     pub ready: u64,
-    /// The number of letters that were read. If it is lower, others hold the rest.
+    /// The number of letters that were read.
     pub read: u64,
     /// The number of consumers that read the queue at the same time. The letters that they hold were not seen.
     pub consumers: u32,
     /// Why it is not known which letters are obsolete.
     pub unknown: Option<RegisterError>,
+}
+
+impl Seen {
+    /// Returns the number of letters that were ready and did not come: others hold them, or the broker is slow.
+    #[must_use]
+    pub const fn unread(&self) -> u64 {
+        self.ready.saturating_sub(self.read)
+    }
 }
 
 impl DeadLetters {
@@ -134,7 +146,10 @@ impl DeadLetters {
             let word = message.routing_key.split('.').next()?;
             self.0.shared.topology.sources.keys().find(|source| names::source_word(source) == word).cloned()
         };
-        let known_type = queue.event_type.clone().or_else(of_key).filter(|_| queue.source.is_none());
+        // A binding of a stranger may have brought it into the queue of another type.
+        let misrouted = |name| wire::misrouted(name, &message, &self.0.shared.topology.types).cloned();
+        let of_queue = queue.event_type.as_ref().map(|name| misrouted(name).unwrap_or_else(|| name.clone()));
+        let known_type = of_queue.or_else(of_key).filter(|_| queue.source.is_none());
         let source = queue.source.clone().or_else(of_source).filter(|_| known_type.is_none());
         Letter { known_type, source, message }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use hatchery::{
-    Event, Events,
+    Event, Events, TransitionName,
     internals::{
         names::Names,
         ports::Receipt,
@@ -83,6 +83,9 @@ impl Act for Replay {
         }
         let sending = batch.into_iter().filter_map(|held| self.sending(held, now)).collect();
         let (mut confirmed, published) = self.publish(sending).await;
+        for Sending { copy, .. } in &confirmed {
+            self.events.shared.tell(TransitionName::Replayed, &copy.subject(), |record| record.due = Some(copy.due()));
+        }
         fail_point!("replay.confirmed");
         let settles: Vec<Settle> = confirmed.iter_mut().filter_map(|sent| sent.settle.take()).collect();
         if !settles.is_empty()
@@ -98,6 +101,9 @@ impl Act for Replay {
 impl Replay {
     /// Publishes messages to the queue of their source, by the default exchange.
     async fn give_back(&self, messages: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
+        if messages.is_empty() {
+            return (0, Ok(()));
+        }
         let topology = &self.events.shared.topology;
         let names = Names::new(topology.name.clone());
         let queue = |held: &Held| {
@@ -190,7 +196,7 @@ fn replayed(mut event: Event, due: Due, now: Timestamp, delay: Option<Duration>)
         }
         Due::At(at) => Some(ceil_millis(at)),
     };
-    (event.attempts, event.busy, event.crashes, event.by_hand) = (0, 0, 0, false);
+    (event.expires, event.attempts, event.busy, event.crashes, event.by_hand) = (None, 0, 0, 0, false);
     event.reason = Some(format!("replay: asked_at={}{was}", millis_text(now)));
     event.stamp = event.stamp.next();
     event

@@ -25,10 +25,11 @@ use super::{
     standing::Standing,
 };
 
-/// The shortest time of a turn, and how many letters of the queue prolong it by a second: each turn may have to read
-/// the whole queue, which takes a tenth of that time.
+/// The shortest time of a turn.
 const TURN: Duration = Duration::from_secs(5);
-const LETTERS_A_SECOND: u64 = 5_000;
+/// A turn lasts at least so many times as long as it takes to read the letters that it leaves. To keep their order it may have to
+/// read them, and the next turn reads them again: large letters on a busy broker take a second each.
+const WORTH: u32 = 4;
 /// The longest turn, well below RabbitMQ's limit for an acknowledgement.
 const LONGEST_TURN: Duration = Duration::from_mins(5);
 /// The pause between two turns, in which others may look.
@@ -72,6 +73,8 @@ pub struct Tally {
     pub unreadable: u64,
     /// The letters that were not selected.
     pub others: u64,
+    /// The letters that were in the queue and did not come: others hold them, or the broker is slow.
+    pub unread: u64,
 }
 
 /// The result of a sweep. The letters that it did not act on are in their queue.
@@ -79,6 +82,8 @@ pub struct Tally {
 pub struct Swept {
     /// The numbers of letters.
     pub tally: Tally,
+    /// The number of consumers that read the queue at the same time. The letters that they hold were not seen.
+    pub consumers: u32,
     /// Whether the sweep was stopped before its end.
     pub interrupted: bool,
     /// The error that ended the sweep.
@@ -105,14 +110,14 @@ pub struct Sweep<'a> {
 impl DeadLetters {
     pub(super) async fn sweep<A: Act>(&self, sweep: Sweep<'_>, act: A) -> Swept {
         let (tally, running, next_at) = (Tally::default(), JoinSet::new(), Instant::now());
-        let mut turns = Turns { letters: self, sweep, act: Arc::new(act), tally, running, next_at };
+        let mut turns = Turns { letters: self, sweep, act: Arc::new(act), tally, consumers: 0, running, next_at };
         let mut turn = turns.turn(true).await;
         while matches!(turn, Ok(TurnEnd::Later)) && !sweep.stop.is_cancelled() {
             sleep(GAP).await;
             turn = turns.turn(false).await;
         }
         let interrupted = matches!(turn, Ok(TurnEnd::Later));
-        Swept { tally: turns.tally, interrupted, error: turn.err() }
+        Swept { tally: turns.tally, consumers: turns.consumers, interrupted, error: turn.err() }
     }
 }
 
@@ -122,6 +127,7 @@ struct Turns<'a, A> {
     sweep: Sweep<'a>,
     act: Arc<A>,
     tally: Tally,
+    consumers: u32,
     running: JoinSet<(u64, Result<(), DeadLettersError>)>,
     /// When the rate allows the next batch.
     next_at: Instant,
@@ -146,7 +152,8 @@ impl<A: Act> Turns<'_, A> {
         if first {
             self.tally.ready = look.ready();
         }
-        (self.tally.obsolete, self.tally.unreadable, self.tally.others) = (0, 0, 0);
+        self.consumers = look.consumers();
+        self.tally = Tally { ready: self.tally.ready, done: self.tally.done, ..Tally::default() };
         let before = self.tally.done;
         let acted = self.act_on(&mut *look).await;
         let finished = self.finish().await;
@@ -163,16 +170,18 @@ impl<A: Act> Turns<'_, A> {
 
     /// Reads the queue, and acts on the selected letters. All other letters stay in the queue.
     async fn act_on(&mut self, look: &mut dyn Look) -> Result<TurnEnd, DeadLettersError> {
-        let length = TURN + Duration::from_secs(self.tally.ready / LETTERS_A_SECOND);
-        let until = Instant::now() + length.min(LONGEST_TURN);
-        let mut unread = self.tally.ready.saturating_sub(self.tally.done);
+        let began = Instant::now();
+        let (mut unread, mut pace) = (self.tally.ready.saturating_sub(self.tally.done), Pace::default());
         let mut left = self.sweep.bounds.limit.map(|limit| limit.saturating_sub(self.tally.done));
         while unread > 0 && left != Some(0) {
-            if self.sweep.stop.is_cancelled() || Instant::now() >= until {
+            if self.sweep.stop.is_cancelled() || began.elapsed() >= pace.turn(unread) {
                 return Ok(TurnEnd::Later);
             }
+            let reads = Instant::now();
             let batch = look.next(self.batch().min(usize::try_from(unread).unwrap_or(usize::MAX))).await?;
+            pace.read(batch.len(), reads.elapsed());
             if batch.is_empty() {
+                self.tally.unread = unread;
                 break;
             }
             unread -= u64::try_from(batch.len()).unwrap_or(unread);
@@ -246,6 +255,27 @@ impl<A: Act> Turns<'_, A> {
     }
 }
 
+/// How fast the letters of a queue are read.
+#[derive(Default)]
+struct Pace {
+    letters: u32,
+    took: Duration,
+}
+
+impl Pace {
+    fn read(&mut self, letters: usize, took: Duration) {
+        self.letters = self.letters.saturating_add(u32::try_from(letters).unwrap_or(u32::MAX));
+        self.took += took;
+    }
+
+    /// Returns how long a turn lasts that leaves so many letters.
+    fn turn(&self, left: u64) -> Duration {
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        let rest = (self.took / self.letters.max(1)).saturating_mul(left);
+        rest.saturating_mul(WORTH).clamp(TURN, LONGEST_TURN)
+    }
+}
+
 /// Acknowledges letters, and returns how many. The acknowledgements are written before the look closes its channel, which
 /// would return the letters.
 pub(super) async fn acknowledge(receipts: Vec<Box<dyn Receipt>>) -> u64 {
@@ -259,4 +289,22 @@ pub(super) async fn acknowledge(receipts: Vec<Box<dyn Receipt>>) -> u64 {
 
 fn count<T>(letters: &[T]) -> u64 {
     u64::try_from(letters.len()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_worth_the_letters_that_it_leaves() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.turn(40), TURN, "nothing is read");
+        // Small letters.
+        pace.read(5_000, Duration::from_millis(100));
+        assert_eq!(pace.turn(10_000), TURN);
+        // Large letters on a busy broker.
+        let mut pace = Pace::default();
+        pace.read(4, Duration::from_secs(4));
+        assert_eq!([30, 2, 0, 10_000].map(|left| pace.turn(left).as_secs()), [120, 8, 5, 300]);
+    }
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::TryStreamExt as _;
+use futures_util::{FutureExt as _, TryStreamExt as _};
 use hatchery::{
     BrokerError, CancellationToken, Event, Filter, State,
     internals::{
@@ -22,7 +22,7 @@ const AT_ONCE: Patience<'_> = Patience { limit: Duration::ZERO, waiting: &|_| {}
 
 impl World {
     fn queue(&self, event_type: &str) -> LetterQueue {
-        DeadLetters(self.events.clone()).queues(&[event_type.to_owned()]).expect("a type").remove(0)
+        DeadLetters(self.events.clone()).queues(&[event_type.to_owned()], Vec::new()).expect("a type").remove(0)
     }
 
     /// Puts the last copy of an event into the dead-letter queue of its type.
@@ -185,4 +185,44 @@ async fn a_discarded_letter_is_kept_first_and_its_event_is_over() {
     assert_eq!(*kept.lock().expect("no panic"), ["a"]);
     assert_eq!(world.letters("import").await, []);
     assert_eq!(world.claim(&letter).await, ClaimAnswer::Stale);
+}
+
+#[tokio::test]
+async fn letters_that_somebody_takes_meanwhile_are_counted_as_unread() {
+    let world = World::new();
+    for n in 0..600 {
+        world.bury(&world.put("plain", "", &format!("{n:03}"), &format!("e:{n:03}"), false).await);
+    }
+    let (letters, stop) = (DeadLetters(world.events.clone()), CancellationToken::new());
+    let (queue, selection, bounds) = (&world.queue("plain"), &Selection::default(), Bounds::default());
+    let sweep = Sweep { queue, selection, bounds, patience: AT_ONCE, stop: &stop, progress: &|_| {} };
+    let (broker, name, taken) = (Arc::clone(&world.broker), queue.name.clone(), Arc::new(Mutex::new(Vec::new())));
+    let held = Arc::clone(&taken);
+    let keep: Keep = Arc::new(move |_| {
+        while let Some(Ok(Some(delivery))) = broker.take(&name).now_or_never() {
+            held.lock().expect("no panic").push(delivery.receipt);
+        }
+        Ok(())
+    });
+    let swept = letters.discard(sweep, keep).await;
+    let unread = u64::try_from(taken.lock().expect("no panic").len()).expect("few");
+    assert_eq!((swept.tally.done, swept.tally.unread), (600 - unread, unread), "{swept:?}");
+    assert!(unread > 0, "nothing was taken");
+}
+
+#[tokio::test]
+async fn a_letter_of_another_type_is_replayed_as_what_it_is() {
+    let world = World::new();
+    let mut event = world.put("plain", "", "a", "e:a", false).await;
+    event.attempts = 3;
+    let incoming = Incoming {
+        routing_key: "plain.dead-letter".to_owned(),
+        properties: wire::encode(&event),
+        body: event.payload.clone(),
+    };
+    // A binding `#` has brought a copy.
+    world.broker.put(&world.queue("mail").name, incoming);
+    is(world.replay("mail", Bounds::default()).await.tally, 1, 0, 0);
+    let (route, _) = world.sent().pop().expect("it was published");
+    assert!(route.starts_with("t.scheduler plain."), "{route}");
 }

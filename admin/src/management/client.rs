@@ -221,6 +221,10 @@ impl Client {
         if has_connected && node.scheme() == "https" && tls::explain(error).is_none() {
             return format!("{reason}; {}", self.url.tls.doubt());
         }
+        // A server that expects TLS answers with an alert, or not at all.
+        if has_connected && node.scheme() == "http" && error.is_request() {
+            return format!("{reason}; if this is a port for TLS, the URL begins with https://");
+        }
         reason
     }
 
@@ -373,6 +377,8 @@ mod tests {
         assert_eq!(ask(&[CUT_SHORT, "", GOOD]).await.expect("the list"), [1]);
         let error = ask(&[""; 5]).await.expect_err("it stays");
         assert!(matches!(&error, ManagementError::Unreachable { .. }), "{error:?}");
+        // A port for TLS closes the connection too.
+        assert!(error.to_string().contains("if this is a port for TLS, the URL begins with https://"), "{error}");
     }
 
     #[tokio::test]

@@ -51,6 +51,12 @@ struct Node {
 }
 
 #[derive(Deserialize)]
+struct Replicated {
+    #[serde(default)]
+    members: Vec<String>,
+}
+
+#[derive(Deserialize)]
 struct Counted {
     name: String,
     #[serde(flatten)]
@@ -145,6 +151,18 @@ impl ManagementApi {
     #[must_use]
     pub fn shown(&self) -> String {
         self.client.shown()
+    }
+
+    /// Returns the nodes of the cluster that have no replica of a stream. Empty if this user may not see the nodes.
+    ///
+    /// # Errors
+    /// When the API is unreachable or refuses.
+    pub async fn without_replica(&self, stream: &str) -> Result<Vec<String>, ManagementError> {
+        let Some(nodes) = self.nodes().await? else { return Ok(Vec::new()) };
+        let Replicated { members } =
+            self.client.get_with(&["queues", &self.vhost, stream], &[("columns", "members")]).await?;
+        // A broker that tells no members is not known to lack any.
+        Ok(nodes.into_iter().filter(|node| !(members.is_empty() || members.contains(node))).collect())
     }
 
     /// Returns the names of all nodes of the cluster, those that are down included. `None` if this user lacks the tag

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::{ManagementApi, ManagementError};
 use crate::{
-    figures::{Alarm, Channel, Consumer, Figures, QueueFigures, Sample, object},
+    figures::{Alarm, Channel, Client, Consumer, Figures, QueueFigures, Sample, object},
     live::Counts,
+    names,
 };
 
 /// The parts of the statistics that this broker keeps and this user may see.
@@ -56,10 +57,16 @@ struct Name {
     name: String,
 }
 
-/// A channel or a connection that an object belongs to. It has no name any more while it is being closed.
+/// A connection that an object belongs to. It has no name any more while it is being closed.
 #[derive(Deserialize)]
 struct Details {
     name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ChannelDetails {
+    name: Option<String>,
+    connection_name: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -87,7 +94,7 @@ struct Samples {
 #[derive(Deserialize)]
 struct LiveConsumer {
     #[serde(default, deserialize_with = "object")]
-    channel_details: Option<Details>,
+    channel_details: Option<ChannelDetails>,
     queue: Name,
     #[serde(default, deserialize_with = "object")]
     arguments: Option<Arguments>,
@@ -98,17 +105,33 @@ struct LiveConsumer {
 struct Arguments {
     #[serde(rename = "x-hatchery-unavailable")]
     unavailable: Option<String>,
+    #[serde(rename = "x-hatchery-owner")]
+    owner: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct Connection {
     user_provided_name: Option<String>,
+    #[serde(default, deserialize_with = "object")]
+    client_properties: Option<ClientProperties>,
+}
+
+#[derive(Deserialize)]
+struct ClientProperties {
+    product: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct Alarms {
     #[serde(default)]
     alarms: Vec<Alarm>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    #[serde(default)]
+    running: bool,
+    uptime: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -149,14 +172,27 @@ impl ManagementApi {
         Ok(list.into_iter().map(|Named { name, rest }| (name, rest)).collect())
     }
 
-    /// Returns all consumers.
+    /// Returns all consumers, each with its program if this user sees the connection.
     ///
     /// # Errors
     /// When the API is unreachable, or refuses this user.
     pub async fn consumers(&self) -> Result<Vec<Consumer>, ManagementError> {
-        let columns = [("columns", "channel_details.name,queue.name,arguments,activity_status")];
+        let columns =
+            [("columns", "channel_details.name,channel_details.connection_name,queue.name,arguments,activity_status")];
         let list: Vec<LiveConsumer> = self.client.get_with(&["consumers", &self.vhost], &columns).await?;
-        Ok(list.into_iter().map(Consumer::from).collect())
+        let mut consumers: Vec<Consumer> = list.into_iter().map(Consumer::from).collect();
+        if consumers.is_empty() {
+            return Ok(consumers);
+        }
+        let columns = [("columns", "name,user_provided_name,client_properties.product")];
+        let list: Vec<Named<Connection>> =
+            self.client.get_with(&["vhosts", &self.vhost, "connections"], &columns).await?;
+        let clients: BTreeMap<String, Client> =
+            list.into_iter().map(|Named { name, rest }| (name, Client::from(rest))).collect();
+        for consumer in &mut consumers {
+            consumer.client = consumer.connection.as_ref().and_then(|name| clients.get(name).cloned());
+        }
+        Ok(consumers)
     }
 
     /// Returns the channels that hold deliveries, with a history of this length.
@@ -181,11 +217,14 @@ impl ManagementApi {
         Ok(holders.into_values().collect())
     }
 
-    /// Returns the name that the program gave its connection. `None` if it gave none, or has gone.
-    pub async fn program(&self, connection: &str) -> Option<String> {
-        let columns = [("columns", "user_provided_name")];
-        let found: Connection = self.client.get_with(&["connections", connection], &columns).await.ok()?;
-        found.user_provided_name
+    /// Sets the name that the program gave its connection, and whether it is one of hatchery's. It has none if it has gone.
+    pub async fn name(&self, channel: &mut Channel) {
+        let columns = [("columns", "user_provided_name,client_properties.product")];
+        let found = self.client.get_with::<Connection>(&["connections", &channel.connection], &columns).await;
+        let Ok(Connection { user_provided_name, client_properties }) = found else { return };
+        channel.program = user_provided_name;
+        let product = client_properties.and_then(|client| client.product);
+        channel.is_worker = product.as_deref() == Some(names::PRODUCT);
     }
 
     /// Returns whether a message of a queue was delivered again in the last minute. `false` if the broker does not say.
@@ -208,6 +247,13 @@ impl ManagementApi {
         Ok(self.client.check::<Alarms>(&["health", "checks", "alarms"]).await?.alarms)
     }
 
+    /// Returns for how long all running nodes have run. `None` if the API does not show it to this user.
+    pub async fn up_for(&self) -> Option<Duration> {
+        let columns = [("columns", "running,uptime")];
+        let nodes: Vec<Node> = self.client.get_with(&["nodes"], &columns).await.ok()?;
+        nodes.into_iter().filter(|node| node.running).map(|node| node.uptime).min()?.map(Duration::from_millis)
+    }
+
     /// Returns how many messages a queue has, at times of the last ten minutes, the newest first. `None` if the broker
     /// does not say.
     pub async fn lengths(&self, queue: &str) -> Option<Vec<Sample>> {
@@ -227,12 +273,26 @@ fn holder(live: LiveChannel) -> Option<(String, Channel)> {
     Some((live.name, Channel { connection, held, acknowledged, delivered, ..Channel::default() }))
 }
 
+impl From<Connection> for Client {
+    fn from(live: Connection) -> Self {
+        let product = live.client_properties.and_then(|properties| properties.product);
+        Self { product, program: live.user_provided_name }
+    }
+}
+
 impl From<LiveConsumer> for Consumer {
     fn from(live: LiveConsumer) -> Self {
+        let (channel, connection) =
+            live.channel_details.map(|channel| (channel.name, channel.connection_name)).unwrap_or_default();
+        let (unavailable, owner) =
+            live.arguments.map(|arguments| (arguments.unavailable, arguments.owner)).unwrap_or_default();
         Self {
             queue: live.queue.name,
-            channel: live.channel_details.and_then(|channel| channel.name),
-            unavailable: live.arguments.and_then(|arguments| arguments.unavailable),
+            channel,
+            connection,
+            client: None,
+            unavailable,
+            owner,
             waits: live.activity_status.is_some_and(|status| status == "waiting"),
         }
     }

@@ -7,6 +7,7 @@ use hatchery::internals::compile::{Binding, Rename, Target};
 
 use super::{
     Action, Address, Change, Kind, Need, Object,
+    unasked::{AskedFor, Unasked},
     view::{View, any, plain},
 };
 use crate::{live::LiveQueue, names};
@@ -15,14 +16,12 @@ use crate::{live::LiveQueue, names};
 pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
     let desired = view.desired;
     let there: BTreeSet<Binding> = view.observed.bindings.iter().filter_map(plain).collect();
-    let renames: Vec<(Binding, bool)> = desired.renames.iter().map(|r| (r.binding(), leads_home(view, r))).collect();
-    let wanted: BTreeSet<&Binding> =
-        desired.bindings.iter().chain(renames.iter().map(|(binding, _)| binding)).collect();
+    let home: Vec<Binding> =
+        desired.renames.iter().filter(|rename| leads_home(view, rename)).map(Rename::binding).collect();
     let created = Ends::of(Action::Create, objects, &desired.owner);
     let blocked = [Action::Blocked, Action::Migrate].map(|action| Ends::of(action, objects, &desired.owner));
     let leftover = Ends::of(Action::Leftover, objects, &desired.owner);
-    let home = renames.iter().filter(|(_, leads_home)| *leads_home).map(|(binding, _)| binding);
-    let missing = desired.bindings.iter().chain(home).filter(|binding| !there.contains(binding));
+    let missing = desired.bindings.iter().chain(&home).filter(|binding| !there.contains(binding));
     let is_down = |name: &str| view.queue(name).is_some_and(LiveQueue::is_down);
     let (hidden, missing): (Vec<&Binding>, Vec<&Binding>) =
         missing.partition(|binding| matches!(&binding.target, Target::Queue(name) if is_down(name)));
@@ -43,34 +42,22 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
         let reason = other_register(&there, binding).unwrap_or_else(|| "missing, put back".to_owned());
         Some(Change { reason: Some(reason), ..Change::write(Action::Change, address, object) })
     });
-    let owned = view.owned();
-    let others = view.observed.bindings.iter().filter(|live| !live.source.is_empty()).filter_map(|live| {
-        if plain(live).is_some_and(|binding| wanted.contains(&binding)) {
-            return None;
-        }
-        let binding = any(live);
-        let (source, target) = (source(&binding), Address::of_target(&binding.target));
-        // The bindings of a stand-in belong to its migration.
-        if [&source, &target].into_iter().any(|end| view.stands_in_for(&end.name).is_some()) {
-            return None;
-        }
-        if !owned.contains(&source) && !owned.contains(&target) {
-            return None;
-        }
+    let asked_for = AskedFor::of(view);
+    let others = view.observed.bindings.iter().filter_map(|live| {
+        let (unasked, binding) = (asked_for.unasked(live)?, any(live));
         let address = Address::of_binding(&binding);
-        if !owned.contains(&source) || !owned.contains(&target) {
-            return Some(Change::note(Action::Ignored, address, "not owned, ignored".to_owned()));
-        }
+        let why = match unasked {
+            Unasked::Foreign => return Some(Change::note(Action::Ignored, address, "not owned, ignored".to_owned())),
+            Unasked::WithArguments => {
+                let why = "still routes; it has arguments, so hatchery did not create it and does not remove it";
+                return Some(Change::note(Action::Shadowing, address, why.to_owned()));
+            }
+            Unasked::Leftover => match names::marked_register(&binding.key) {
+                Some(before) => format!("leftover, marks the former register ({before})"),
+                None => "leftover, still routes".to_owned(),
+            },
+        };
         let part_of = leftover.of_binding(&binding).or_else(|| migrated(&blocked, &binding));
-        // RabbitMQ tells bindings apart by their arguments too, so this one cannot be removed by its key alone.
-        let Some(binding) = plain(live) else {
-            let why = "still routes; it has arguments, so hatchery did not create it and does not remove it";
-            return Some(Change::note(Action::Shadowing, address, why.to_owned()));
-        };
-        let why = match names::marked_register(&binding.key) {
-            Some(before) => format!("leftover, marks the former register ({before})"),
-            None => "leftover, still routes".to_owned(),
-        };
         let note = Change::note(Action::Leftover, address, why);
         Some(Change { part_of, object: Some(Object::Binding(binding)), needs: Some(Need::Prune), ..note })
     });

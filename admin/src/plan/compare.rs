@@ -10,13 +10,14 @@ use crate::live::{Arguments, LiveExchange, LiveQueue};
 
 /// Arguments that decide what happens to an event. If an existing object has one of them that the file does not write,
 /// this is a difference too: RabbitMQ compares all of them when the object is declared again.
-const DECISIVE: [&str; 12] = [
+const DECISIVE: [&str; 13] = [
     "alternate-exchange",
     "x-dead-letter-exchange",
     "x-dead-letter-routing-key",
     "x-dead-letter-strategy",
     "x-delivery-limit",
     "x-expires",
+    "x-max-age",
     "x-max-length",
     "x-max-length-bytes",
     "x-max-priority",

@@ -87,6 +87,10 @@ fn obstacle(view: &View<'_>, owned: &BTreeSet<Address>, address: &Address) -> Op
 
 /// An unknown count is not 0. The number of messages itself is printed from `Change::held`.
 fn in_use(live: &LiveQueue) -> Option<String> {
+    if live.is_stream() {
+        // It holds no events, and who reads it takes nothing.
+        return None;
+    }
     let messages = match live.messages {
         Some(0) => None,
         Some(_) => Some("not empty".to_owned()),
@@ -111,8 +115,11 @@ fn order(nothing: &Desired, view: &View<'_>) -> (Vec<Step>, Vec<Step>) {
         let view = View::new(nothing, &left);
         let owned = everything(&view);
         let mut steps = prune::steps(&view, &owned);
-        if policies.is_empty() {
-            policies = steps.iter().filter(|step| matches!(step, Step::DeletePolicy(_))).cloned().collect();
+        // Each may go at another round: when the queues that count on it are gone.
+        for step in steps.iter().filter(|step| matches!(step, Step::DeletePolicy(_))) {
+            if !policies.contains(step) {
+                policies.push(step.clone());
+            }
         }
         steps.retain(|step| !matches!(step, Step::DeletePolicy(_)));
         if steps.is_empty() {
@@ -147,6 +154,9 @@ fn own(view: &View<'_>) -> Observed {
 fn deletion(view: &View<'_>, address: &Address) -> Option<Step> {
     match address.kind {
         Kind::Exchange => Some(Step::DeleteExchange(address.name.clone())),
+        Kind::Queue if view.queue(&address.name).is_some_and(LiveQueue::is_stream) => {
+            Some(Step::DeleteStream(address.name.clone()))
+        }
         Kind::Queue => {
             let ttl_millis = view.queue(&address.name).and_then(LiveQueue::ttl_millis);
             Some(Step::DeleteQueue { name: address.name.clone(), ttl_millis })

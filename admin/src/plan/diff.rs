@@ -10,7 +10,7 @@ use super::{
     shadow::Shadows,
     view::{QueueState, View},
 };
-use crate::live::Observed;
+use crate::{live::Observed, names};
 
 /// Compares the compiled file with the observed broker.
 #[must_use]
@@ -36,6 +36,18 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
         let over = shadows.on(&queue.name, kind, view.queue(&queue.name));
         for shadow in &over {
             match &shadow.harm {
+                // No event is lost by what a stream keeps.
+                Some(harm) if queue.is_stream() => {
+                    told.insert(shadow.policy().0.to_owned());
+                    let is_of_switches = queue.name == names::control(&desired.owner);
+                    let then = if is_of_switches {
+                        "if it takes the last message away, no worker starts an event"
+                    } else {
+                        "the stream keeps what that policy says"
+                    };
+                    let why = format!("{harm}: {then}");
+                    changes.push(Change::note(Action::Shadowing, address.clone(), why));
+                }
                 Some(harm) => {
                     told.insert(shadow.policy().0.to_owned());
                     changes.push(Change::note(Action::Blocked, address.clone(), harm.clone()));

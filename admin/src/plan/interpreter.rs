@@ -133,6 +133,7 @@ impl Run<'_> {
                 }
                 Step::Unbind(gone) => self.broker.there.bindings.retain(|binding| binding != gone),
                 Step::DeleteExchange(name) => self.broker.delete_exchange(name)?,
+                Step::DeleteStream(name) => self.broker.delete_queue(name)?,
                 Step::DeletePolicy(name) => self.broker.there.policies.retain(|policy| policy.name != *name),
                 Step::Move(_) | Step::DeleteQueue { .. } => {}
             }

@@ -33,9 +33,10 @@ fn but(view: &View<'_>, stands_in: impl Fn(Kind, &str) -> bool) -> Vec<Change> {
             Change::note(Action::Ignored, address, "not owned, ignored".to_owned())
         }
     };
-    let locks: BTreeSet<String> = view.desired.owners().map(names::lock).collect();
+    let locks = view.desired.owners().flat_map(|owner| [names::lock(owner), names::control_lock(owner)]);
+    let locks: BTreeSet<String> = locks.collect();
     let is_leftover = |kind, name: &str| {
-        // RabbitMQ's own objects are skipped, and so is the lock, which a running `apply` holds.
+        // RabbitMQ's own objects are skipped, and so are the locks, which a running `apply` or `pause` holds.
         !name.is_empty()
             && !name.starts_with("amq.")
             && !locks.contains(name)
@@ -45,12 +46,11 @@ fn but(view: &View<'_>, stands_in: impl Fn(Kind, &str) -> bool) -> Vec<Change> {
     let exchanges = observed.exchanges.iter().filter(|live| is_leftover(Kind::Exchange, &live.name));
     let queues = observed.queues.iter().filter(|live| is_leftover(Kind::Queue, &live.name));
     let wanted = |name: &str| view.desired.policies.iter().any(|own| own.name == name);
-    let tunables: BTreeSet<String> =
-        view.desired.former_owners.iter().chain([&view.desired.owner]).map(|owner| names::tunables(owner)).collect();
-    let policies = observed.policies.iter().filter(|live| tunables.contains(&live.name) && !wanted(&live.name));
+    let ours: BTreeSet<String> = view.desired.owners().flat_map(names::policies).collect();
+    let policies = observed.policies.iter().filter(|live| ours.contains(&live.name) && !wanted(&live.name));
     exchanges
         .map(|live| change(Kind::Exchange, &live.name, &live.arguments, None))
-        .chain(queues.map(|live| change(Kind::Queue, &live.name, &live.arguments, Some(MessageCount::of(live)))))
+        .chain(queues.map(|live| change(Kind::Queue, &live.name, &live.arguments, MessageCount::of(live))))
         .chain(policies.map(|live| Change {
             needs: Some(Need::Prune),
             ..Change::note(Action::Leftover, Address::new(Kind::Policy, &live.name), "leftover".to_owned())

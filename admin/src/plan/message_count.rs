@@ -23,10 +23,11 @@ pub struct MessageCount {
 }
 
 impl MessageCount {
-    /// Returns the numbers of a queue.
+    /// Returns the numbers of a queue; `None` for a stream, which holds no events.
     #[must_use]
-    pub fn of(live: &LiveQueue) -> Self {
-        Self { ready: live.messages_ready, unacknowledged: live.messages_unacknowledged, at_most_ms: live.ttl_millis() }
+    pub fn of(live: &LiveQueue) -> Option<Self> {
+        let (ready, unacknowledged) = (live.messages_ready, live.messages_unacknowledged);
+        (!live.is_stream()).then(|| Self { ready, unacknowledged, at_most_ms: live.ttl_millis() })
     }
 }
 

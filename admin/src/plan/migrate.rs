@@ -108,6 +108,12 @@ fn replacement(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<
     let live = stand_in.as_deref().and_then(|name| view.queue(name)).or_else(|| view.queue(&queue.name));
     let address = Address::new(Kind::Queue, &queue.name);
     let change = Change { differences, ..due(address, reason.to_owned(), live) };
+    if queue.is_stream() {
+        let is_of_switches = queue.name == names::control(&view.desired.owner);
+        let forgotten = if is_of_switches { "its pauses" } else { "what it was told" };
+        let why = format!("a stream is not migrated; delete it and run `topology apply`, which forgets {forgotten}");
+        return Some(blocked(change, &why));
+    }
     // On the way back the stand-in is emptied, and the sooner the better, even if a policy harms it.
     let harm = if is_back { None } else { unreachable(queue).or_else(|| harm(view, shadows, queue)) };
     Some(match harm {
@@ -139,7 +145,7 @@ fn blocked(change: Change, why: &str) -> Migration {
 }
 
 fn due(address: Address, reason: String, live: Option<&LiveQueue>) -> Change {
-    let held = live.map(MessageCount::of);
+    let held = live.and_then(MessageCount::of);
     Change { needs: Some(Need::Migrate), held, ..Change::note(Action::Migrate, address, reason) }
 }
 
@@ -274,8 +280,7 @@ fn renaming(view: &View<'_>, rename: &Rename) -> Option<Migration> {
     }
     let reason = format!("is called {} now", rename.to);
     let change = due(Address::new(Kind::Queue, &rename.from), reason, Some(live));
-    let is_ready = view.wanted_queue(&rename.to).is_some_and(|queue| matches!(view.state(queue), QueueState::Right));
-    if !is_ready {
+    if !is_ready(view, rename) {
         return Some(Migration { change, next: Vec::new() });
     }
     let mut next = lead(view, &exchange, &rename.to);
@@ -287,9 +292,14 @@ fn renaming(view: &View<'_>, rename: &Rename) -> Option<Migration> {
     Some(Migration { change, next })
 }
 
-/// Empties a stand-in for a queue that the file no longer asks for, or that belongs to a former name of the topology.
-/// Its events are due: they go to the processor, and a type that the processor does not know ends in `unrouted`. Dead
-/// letters stay dead letters.
+/// Whether the queue with the present name is there, as the file says.
+fn is_ready(view: &View<'_>, rename: &Rename) -> bool {
+    view.wanted_queue(&rename.to).is_some_and(|queue| matches!(view.state(queue), QueueState::Right))
+}
+
+/// Empties a stand-in for a queue that the file no longer asks for, or that belongs to a former name of the topology. What leads to the
+/// stand-in of a queue with a former name leads to the queue with the present name from then on. Its events are due: they go to the
+/// processor, and a type that the processor does not know ends in `unrouted`. Dead letters stay dead letters.
 fn stranded(view: &View<'_>, live: &LiveQueue) -> Option<Migration> {
     let queue = view.stands_in_for(&live.name)?;
     let is_current = names::moved(&view.desired.owner, &live.name).is_some();
@@ -297,7 +307,14 @@ fn stranded(view: &View<'_>, live: &LiveQueue) -> Option<Migration> {
         return None;
     }
     let change = due(Address::new(Kind::Queue, &live.name), "its migration was interrupted".to_owned(), Some(live));
-    let mut next: Vec<Step> = view.to_queue(&live.name).iter().map(|live| Step::Unbind(any(live))).collect();
+    let renamed = view.desired.renames.iter().find(|rename| rename.from == *queue);
+    if renamed.is_some_and(|rename| !is_ready(view, rename)) {
+        return Some(Migration { change, next: Vec::new() });
+    }
+    let mut next = renamed.map_or_else(Vec::new, |rename| switch(view, &live.name, &rename.to, &live.name));
+    // The exchange of the stand-in's name has moved messages to it, and no more will come that way.
+    let left = view.to_queue(&live.name).iter().filter(|from| renamed.is_none() || from.source == live.name);
+    next.extend(left.map(|live| Step::Unbind(any(live))));
     if next.is_empty() {
         let resting = |kind: &&str| matches!(*kind, "dead-letter" | "unrouted");
         let exchange = queue.split('.').nth(1).filter(resting).unwrap_or("processor");

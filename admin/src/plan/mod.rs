@@ -12,12 +12,14 @@ mod diff;
 mod leftover;
 mod message_count;
 mod migrate;
+mod misrouting;
 mod obstacles;
 mod order;
 mod policies;
 mod prune;
 mod shadow;
 mod step;
+mod unasked;
 mod view;
 mod wrong_objects;
 
@@ -26,6 +28,7 @@ pub use self::{
     destroy::{Destruction, destruction},
     diff::plan,
     message_count::MessageCount,
+    misrouting::misrouting,
     obstacles::obstacles,
     order::{Counts, Plan},
     shadow::{Shadowing, shadowing},

@@ -58,7 +58,7 @@ fn queue(view: &View<'_>, pruning: &Pruning<'_>, live: &LiveQueue) -> Option<Str
 fn use_of(live: &LiveQueue) -> Option<String> {
     let ttl = live.ttl_millis().and_then(|millis| Ttl::new(Duration::from_millis(millis)).ok());
     let count = |n: u64, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
-    match (live.messages, live.consumers) {
+    match (live.events(), live.consumers) {
         (None, _) => Some("has an unknown number of messages".to_owned()),
         (Some(held @ 1..), _) => Some(match ttl {
             Some(ttl) => format!("holds {}, for up to {}", count(held, "message"), say(ttl.as_duration())),

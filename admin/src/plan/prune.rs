@@ -104,6 +104,10 @@ impl<'a> Pruning<'a> {
     fn queue(&self, name: &str) -> Option<Step> {
         let live = self.view.queue(name)?;
         let is_free = self.view.to_queue(name).is_empty() && !live.is_down();
+        if live.is_stream() {
+            // Whoever still reads the stream takes nothing from it.
+            return is_free.then(|| Step::DeleteStream(name.to_owned()));
+        }
         (is_free && !self.is_moved(name))
             .then(|| Step::DeleteQueue { name: name.to_owned(), ttl_millis: live.ttl_millis() })
     }
@@ -113,8 +117,11 @@ impl<'a> Pruning<'a> {
         self.view.exchange(&names::moving(&self.view.desired.owner, queue)).is_some()
     }
 
-    /// Returns a queue that still exists and whose workers count on the settings of this policy.
+    /// Returns a queue that still exists and counts on the settings of this policy.
     pub(super) fn applied(&self, policy: &str) -> Option<&'a str> {
+        if self.view.desired.owners().any(|owner| names::life_cycle(owner) == policy) {
+            return self.named(Kind::Queue).find(|queue| *queue == policy);
+        }
         let mut owners = self.view.desired.owners().filter(|owner| names::tunables(owner) == policy);
         let has_limit = |owner, queue| names::is_consumed(owner, queue) && names::consumed_source(queue).is_none();
         owners.find_map(|owner| self.named(Kind::Queue).find(|queue| has_limit(owner, queue)))
@@ -153,7 +160,7 @@ fn may_be_unbound(live: &LiveQueue) -> bool {
     live.ttl_millis().is_some() || is_unused(live)
 }
 
-/// Whether a queue has no message and no consumer for certain. An unknown count is not 0.
+/// Whether a queue has no event and no consumer for certain. An unknown count is not 0.
 fn is_unused(live: &LiveQueue) -> bool {
-    live.messages == Some(0) && live.consumers == Some(0)
+    live.events() == Some(0) && live.consumers == Some(0)
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use fancy_regex::Regex;
 use hatchery::internals::{
-    compile::{Desired, Policy},
+    compile::{Desired, Policy, STREAM},
     names,
 };
 use schemars::JsonSchema;
@@ -28,6 +28,9 @@ const HARMFUL: [&str; 9] = [
     "dead-letter-strategy",
     "delivery-limit",
 ];
+
+/// Policy keys that limit what a stream keeps: they may take away the last message of the switches.
+const HARMFUL_TO_STREAMS: [&str; 2] = ["max-age", "max-length-bytes"];
 
 /// Policy key by which a quorum queue of RabbitMQ 4.3 holds back returned messages: a type that keeps its order loses the order,
 /// and nothing but the management API counts these messages.
@@ -62,7 +65,7 @@ const HARMLESS: [&str; 20] = [
     "stream-filter-size-bytes",
 ];
 
-/// Policy keys that neither kind of queue supports. RabbitMQ applies a policy with a key that a queue's type does not support to
+/// Policy keys that quorum and classic queues do not support. RabbitMQ applies a policy with a key that a queue's type does not support to
 /// no queue of that type, its other keys included (`unsupported_policies` in the type's `capabilities/0`, and
 /// `rabbit_policy:matches/3`; measured on 3.10).
 const UNSUPPORTED: [&str; 5] =
@@ -82,6 +85,30 @@ const NOT_QUORUM: [&str; 7] = [
     "ha-promote-on-failure",
 ];
 
+/// Policy keys that streams do not support in any version.
+const NOT_STREAM: [&str; 18] = [
+    "expires",
+    "message-ttl",
+    "dead-letter-exchange",
+    "dead-letter-routing-key",
+    "dead-letter-strategy",
+    "delivery-limit",
+    "max-length",
+    "max-in-memory-length",
+    "max-in-memory-bytes",
+    "overflow",
+    "queue-mode",
+    "queue-master-locator",
+    "ha-mode",
+    "ha-params",
+    "ha-sync-mode",
+    "ha-promote-on-shutdown",
+    "ha-promote-on-failure",
+    "target-group-size",
+];
+
+const QUORUM: &str = "quorum";
+
 /// The effect of a policy key on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
@@ -92,6 +119,9 @@ enum Effect {
 
 fn effect(key: &str, value: &Value, kind: &str) -> Effect {
     match key {
+        _ if kind == STREAM && HARMFUL_TO_STREAMS.contains(&key) => Effect::Harm,
+        _ if kind == STREAM && UNSUPPORTED.contains(&key) => Effect::Nothing,
+        DELAYED_RETRY if kind == STREAM => Effect::Nothing,
         DELAYED_RETRY if kind == compare::CLASSIC || value == "disabled" => Effect::Nothing,
         DELAYED_RETRY => Effect::Harm,
         _ if HARMFUL.contains(&key) => Effect::Harm,
@@ -117,7 +147,7 @@ impl<'a> Shadows<'a> {
     pub(super) fn new(desired: &'a Desired, observed: &'a Observed) -> Self {
         let own = &desired.policies;
         // A policy is ours by its name, even if the file no longer asks for it.
-        let is_ours = |live: &LivePolicy| desired.owners().any(|owner| live.name == names::tunables(owner));
+        let is_ours = |live: &LivePolicy| desired.owners().any(|owner| names::policies(owner).contains(&live.name));
         let is_own = |live: &LivePolicy| is_ours(live) || own.iter().any(|own| own.name == live.name);
         let strangers = observed.policies.iter().filter(|live| !is_own(live));
         let live = |live: &'a LivePolicy| (live, Pattern::of(live));
@@ -162,6 +192,14 @@ pub struct Shadowing {
     pub unknown: bool,
     /// The owned queues that it applies to.
     pub queues: Vec<String>,
+}
+
+impl Shadowing {
+    /// Tells whether the policy applies to the stream with the life of events alone.
+    #[must_use]
+    pub(crate) fn is_of_life_cycle(&self) -> bool {
+        self.queues.iter().all(|queue| queue.ends_with(".life-cycle"))
+    }
 }
 
 /// Returns the strangers' policies that harm queues of the file, or have keys of which nothing is known.
@@ -259,9 +297,8 @@ struct Pattern {
     /// The queue type that it applies to; `None` for all types.
     kind: Option<String>,
     queues: bool,
-    /// Whether it applies to classic queues, and to quorum queues, as far as its keys tell.
-    classic: bool,
-    quorum: bool,
+    /// The types of queue that support all its keys.
+    supporting: Vec<&'static str>,
 }
 
 impl Pattern {
@@ -270,19 +307,25 @@ impl Pattern {
     }
 
     fn new<'a>(pattern: &str, apply_to: &str, keys: impl Iterator<Item = &'a String>) -> Self {
-        let kind = apply_to.strip_suffix("_queues").map(str::to_owned);
+        let kind = if apply_to == "streams" { Some(STREAM) } else { apply_to.strip_suffix("_queues") };
+        let kind = kind.map(str::to_owned);
         let queues = matches!(apply_to, "" | "all" | "queues") || kind.is_some();
         let keys: Vec<&str> = keys.map(String::as_str).collect();
         let none_of = |unsupported: &[&str]| !keys.iter().any(|key| unsupported.contains(key));
-        let both = none_of(&UNSUPPORTED);
-        let (classic, quorum) = (both && none_of(&NOT_CLASSIC), both && none_of(&NOT_QUORUM));
-        Self { regex: Regex::new(pattern).ok(), kind, queues, classic, quorum }
+        let is_of_queues = none_of(&UNSUPPORTED);
+        let types = [
+            (compare::CLASSIC, is_of_queues && none_of(&NOT_CLASSIC)),
+            (QUORUM, is_of_queues && none_of(&NOT_QUORUM)),
+            (STREAM, none_of(&NOT_STREAM)),
+        ];
+        let supporting = types.into_iter().filter(|(_, supports)| *supports).map(|(kind, _)| kind).collect();
+        Self { regex: Regex::new(pattern).ok(), kind, queues, supporting }
     }
 
     fn matches(&self, queue: &str, kind: &str) -> bool {
         self.queues
             && self.kind.as_deref().is_none_or(|only| only == kind)
-            && (if kind == compare::CLASSIC { self.classic } else { self.quorum })
+            && self.supporting.contains(&kind)
             && self.regex.as_ref().is_some_and(|regex| regex.is_match(queue).unwrap_or(false))
     }
 }
@@ -313,6 +356,17 @@ mod tests {
         assert_eq!(Pattern::of(&policy).matches("billing.hatchery.5m", "quorum"), expected);
     }
 
+    #[rstest]
+    #[case("streams", true)]
+    #[case("queues", true)]
+    #[case("all", true)]
+    #[case("quorum_queues", false)]
+    #[case("classic_queues", false)]
+    fn a_policy_applies_to_streams(#[case] apply_to: &str, #[case] expected: bool) {
+        let policy = LivePolicy { pattern: ".*".to_owned(), apply_to: apply_to.to_owned(), ..LivePolicy::default() };
+        assert_eq!(Pattern::of(&policy).matches("billing.control", "stream"), expected);
+    }
+
     /// The effect of a policy on a queue that it matches. `Apart`: RabbitMQ does not apply it to queues of this kind.
     #[derive(Debug, PartialEq, Eq)]
     enum Does {
@@ -325,53 +379,53 @@ mod tests {
     use Does::{Apart, Harm, Nothing, Unknown};
 
     /// Every key that a policy may have in RabbitMQ 3.10, 4.0 and 4.3, plugins included (all `policy_validator` of its source),
-    /// and what it does to a quorum and to a classic queue.
+    /// and what it does to a quorum queue, to a classic one and to a stream.
     #[rustfmt::skip]
-    const KEYS: [(&str, Does, Does); 43] = [
-        ("alternate-exchange", Nothing, Nothing),
-        ("consumer-disconnected-timeout", Unknown, Unknown),
-        ("consumer-timeout", Nothing, Nothing),
-        ("dead-letter-exchange", Harm, Harm),
-        ("dead-letter-routing-key", Harm, Harm),
-        ("dead-letter-strategy", Harm, Apart),
-        ("delayed-retry-max", Nothing, Nothing),
-        ("delayed-retry-min", Nothing, Nothing),
-        ("delayed-retry-type", Harm, Nothing),
-        ("delivery-limit", Harm, Apart),
-        ("expires", Harm, Harm),
-        ("federation-upstream", Unknown, Unknown),
-        ("federation-upstream-pattern", Unknown, Unknown),
-        ("federation-upstream-set", Unknown, Unknown),
-        ("ha-mode", Apart, Nothing),
-        ("ha-params", Apart, Nothing),
-        ("ha-promote-on-failure", Apart, Nothing),
-        ("ha-promote-on-shutdown", Apart, Nothing),
-        ("ha-sync-batch-size", Nothing, Nothing),
-        ("ha-sync-mode", Apart, Nothing),
-        ("initial-cluster-size", Apart, Apart),
-        ("max-age", Apart, Apart),
-        ("max-in-memory-bytes", Nothing, Nothing),
-        ("max-in-memory-length", Nothing, Nothing),
-        ("max-length", Harm, Harm),
-        ("max-length-bytes", Harm, Harm),
-        ("message-ttl", Harm, Harm),
-        ("overflow", Harm, Harm),
-        ("queue-leader-locator", Nothing, Nothing),
-        ("queue-master-locator", Apart, Nothing),
-        ("queue-mode", Apart, Nothing),
-        ("queue-version", Nothing, Nothing),
-        ("routing-key", Nothing, Nothing),
-        ("selector-field-max-bytes", Apart, Apart),
-        ("selector-fields", Apart, Apart),
-        ("shards-per-node", Nothing, Nothing),
-        ("stream-filter-size-bytes", Nothing, Nothing),
-        ("stream-max-segment-size-bytes", Apart, Apart),
-        ("target-group-size", Nothing, Nothing),
+    const KEYS: [(&str, Does, Does, Does); 43] = [
+        ("alternate-exchange", Nothing, Nothing, Nothing),
+        ("consumer-disconnected-timeout", Unknown, Unknown, Unknown),
+        ("consumer-timeout", Nothing, Nothing, Nothing),
+        ("dead-letter-exchange", Harm, Harm, Apart),
+        ("dead-letter-routing-key", Harm, Harm, Apart),
+        ("dead-letter-strategy", Harm, Apart, Apart),
+        ("delayed-retry-max", Nothing, Nothing, Nothing),
+        ("delayed-retry-min", Nothing, Nothing, Nothing),
+        ("delayed-retry-type", Harm, Nothing, Nothing),
+        ("delivery-limit", Harm, Apart, Apart),
+        ("expires", Harm, Harm, Apart),
+        ("federation-upstream", Unknown, Unknown, Unknown),
+        ("federation-upstream-pattern", Unknown, Unknown, Unknown),
+        ("federation-upstream-set", Unknown, Unknown, Unknown),
+        ("ha-mode", Apart, Nothing, Apart),
+        ("ha-params", Apart, Nothing, Apart),
+        ("ha-promote-on-failure", Apart, Nothing, Apart),
+        ("ha-promote-on-shutdown", Apart, Nothing, Apart),
+        ("ha-sync-batch-size", Nothing, Nothing, Nothing),
+        ("ha-sync-mode", Apart, Nothing, Apart),
+        ("initial-cluster-size", Apart, Apart, Nothing),
+        ("max-age", Apart, Apart, Harm),
+        ("max-in-memory-bytes", Nothing, Nothing, Apart),
+        ("max-in-memory-length", Nothing, Nothing, Apart),
+        ("max-length", Harm, Harm, Apart),
+        ("max-length-bytes", Harm, Harm, Harm),
+        ("message-ttl", Harm, Harm, Apart),
+        ("overflow", Harm, Harm, Apart),
+        ("queue-leader-locator", Nothing, Nothing, Nothing),
+        ("queue-master-locator", Apart, Nothing, Apart),
+        ("queue-mode", Apart, Nothing, Apart),
+        ("queue-version", Nothing, Nothing, Nothing),
+        ("routing-key", Nothing, Nothing, Nothing),
+        ("selector-field-max-bytes", Apart, Apart, Nothing),
+        ("selector-fields", Apart, Apart, Nothing),
+        ("shards-per-node", Nothing, Nothing, Nothing),
+        ("stream-filter-size-bytes", Nothing, Nothing, Nothing),
+        ("stream-max-segment-size-bytes", Apart, Apart, Nothing),
+        ("target-group-size", Nothing, Nothing, Apart),
         // No RabbitMQ has these yet.
-        ("delayed-retry-jitter", Unknown, Unknown),
-        ("", Unknown, Unknown),
-        ("max-lengths", Unknown, Unknown),
-        ("delivery_limit", Unknown, Unknown),
+        ("delayed-retry-jitter", Unknown, Unknown, Unknown),
+        ("", Unknown, Unknown, Unknown),
+        ("max-lengths", Unknown, Unknown, Unknown),
+        ("delivery_limit", Unknown, Unknown, Unknown),
     ];
 
     fn with(keys: &[(&str, Value)]) -> LivePolicy {
@@ -391,9 +445,10 @@ mod tests {
 
     #[test]
     fn what_each_policy_key_does_to_a_queue_is_known() {
-        for (key, quorum, classic) in KEYS {
+        for (key, quorum, classic, stream) in KEYS {
             let policy = with(&[(key, 1.into())]);
-            assert_eq!((does(&policy, "quorum"), does(&policy, "classic")), (quorum, classic), "{key}");
+            let done = ["quorum", "classic", "stream"].map(|kind| does(&policy, kind));
+            assert_eq!(done, [quorum, classic, stream], "{key}");
         }
     }
 

@@ -36,6 +36,8 @@ pub enum Step {
     DeleteExchange(String),
     /// Deletes a policy.
     DeletePolicy(String),
+    /// Deletes a stream that nobody reads. Its messages are no events, and are never taken away.
+    DeleteStream(String),
     /// Moves all messages of a queue.
     Move(Move),
     /// Deletes a queue without bindings and consumers, once it is provably empty.
@@ -112,7 +114,7 @@ impl Step {
             Self::DeleteExchange(name) | Self::Replace { exchange: Exchange { name, .. }, .. } => {
                 Address::new(Kind::Exchange, name)
             }
-            Self::DeleteQueue { name, .. } => Address::new(Kind::Queue, name),
+            Self::DeleteQueue { name, .. } | Self::DeleteStream(name) => Address::new(Kind::Queue, name),
             Self::Move(moving) => Address::new(Kind::Queue, &moving.from),
             Self::Unbind(binding) => Address::of_binding(binding),
             Self::DeletePolicy(name) => Address::new(Kind::Policy, name),
@@ -132,7 +134,7 @@ impl fmt::Display for Step {
             Self::Create(_) => "create",
             Self::Replace { .. } => "replace",
             Self::Unbind(_) => "unbind",
-            Self::DeleteExchange(_) | Self::DeletePolicy(_) => "delete",
+            Self::DeleteExchange(_) | Self::DeletePolicy(_) | Self::DeleteStream(_) => "delete",
             Self::Move(_) => "move the messages of",
             Self::DeleteQueue { .. } => "drain and delete",
         };

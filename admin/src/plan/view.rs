@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hatchery::internals::compile::{Binding, Desired, Exchange, OWNER, Queue, Target};
-use serde_json::Value;
+use hatchery::internals::compile::{Binding, Desired, Exchange, Queue, Target};
 
 use super::{Address, Difference, Kind, Need, compare};
 use crate::{
-    live::{Arguments, LiveBinding, LiveExchange, LiveQueue, Observed},
+    live::{Arguments, LiveBinding, LiveExchange, LiveQueue, Observed, is_labelled, label},
     names,
 };
 
@@ -85,18 +84,10 @@ impl<'a> View<'a> {
         self.to(&Address::of_target(&binding.target)).iter().any(|live| plain(live).as_ref() == Some(binding))
     }
 
-    /// Returns the owner's name in the label of an object.
-    pub(super) fn label(arguments: &Arguments) -> Option<&str> {
-        arguments.get(OWNER).and_then(Value::as_str)
-    }
-
     /// Whether this topology owns an object: by its label, by the label of a former name, or because the file adopts
     /// it.
     pub(super) fn owns(&self, name: &str, arguments: &Arguments) -> bool {
-        match Self::label(arguments) {
-            Some(label) => self.desired.owners().any(|owner| owner == label),
-            None => self.desired.adopted.contains(name),
-        }
+        is_labelled(self.desired, arguments) || label(arguments).is_none() && self.desired.adopted.contains(name)
     }
 
     /// Returns every exchange and queue that this topology owns.
@@ -115,7 +106,7 @@ impl<'a> View<'a> {
         if self.owns(name, arguments) {
             return None;
         }
-        Some(match Self::label(arguments) {
+        Some(match label(arguments) {
             None => (format!("not owned by {}", self.desired.owner), Some(Need::Adopt)),
             // An object with the label of another topology cannot be adopted.
             Some(other) => (format!("owned by {other}"), None),

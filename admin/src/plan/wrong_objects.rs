@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use hatchery::internals::{
-    compile::{Binding, Desired, Target},
+    compile::{Binding, Desired, STREAM, Target},
     names,
 };
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use super::{Address, Difference, Kind, compare, view::any};
 use crate::live::Observed;
 
 /// The properties on which the safety of events depends, and that no change of a file changes.
-const SAFETY: [&str; 10] = [
+const SAFETY: [&str; 11] = [
     "alternate-exchange",
     "auto_delete",
     "durable",
@@ -22,6 +22,7 @@ const SAFETY: [&str; 10] = [
     "x-dead-letter-exchange",
     "x-dead-letter-routing-key",
     "x-expires",
+    "x-max-age",
     "x-max-length",
     "x-max-length-bytes",
     "x-message-ttl",
@@ -63,7 +64,9 @@ fn wrong(address: Address, differences: Vec<Difference>) -> Option<WrongObject> 
     let all: BTreeSet<String> = differences.iter().map(|difference| difference.property.clone()).collect();
     let differs_alone = |name: &str| WITH.iter().any(|(one, other)| *one == name && !all.contains(*other));
     let mut differences = differences;
-    differences.retain(|it| SAFETY.contains(&it.property.as_str()) || differs_alone(&it.property));
+    // The file chooses the type of all queues but the streams.
+    let is_no_stream = |it: &Difference| it.property == "x-queue-type" && it.after == Some(STREAM.into());
+    differences.retain(|it| SAFETY.contains(&it.property.as_str()) || differs_alone(&it.property) || is_no_stream(it));
     (!differences.is_empty()).then_some(WrongObject { address, differences })
 }
 

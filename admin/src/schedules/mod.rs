@@ -5,8 +5,9 @@ mod apply;
 use std::collections::BTreeMap;
 
 use hatchery::{
-    Events, RegisterError, Word,
+    ConnectError, Events, RegisterError, Word,
     internals::{
+        ports::StateKind,
         schedule::{
             definition::Definition,
             rule::{Arm, Mode},
@@ -14,6 +15,7 @@ use hatchery::{
             template::Template,
         },
         schedules::{self, RepairError},
+        switches::{Name, Pause, Paused},
         words::nearest,
     },
 };
@@ -57,6 +59,9 @@ pub enum SchedulesError {
     /// The schedule has no instants of its own.
     #[error("the schedule `{0}` has `mode: sequential`: it has no instants that could be made up for")]
     NoInstants(String),
+    /// A server cannot be reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// The event was not published, or the state was not changed.
     #[error(transparent)]
     Repair(#[from] RepairError),
@@ -74,7 +79,8 @@ impl Schedules {
     /// # Errors
     /// When Redis does not answer.
     pub async fn plan(&self) -> Result<Vec<(String, ScheduleChange)>, SchedulesError> {
-        let (mut states, now) = (self.0.shared.register.schedules().await?, self.0.shared.clock.shared());
+        let (mut states, now) =
+            (self.0.shared.register.states(StateKind::Schedule).await?, self.0.shared.clock.shared());
         let mut changes = Vec::new();
         for (name, definition) in &self.0.shared.topology.schedules {
             let before = states.remove(name.as_str()).as_deref().and_then(ScheduleState::parse);
@@ -98,7 +104,7 @@ impl Schedules {
         for definition in self.0.shared.topology.schedules.values() {
             changes.push((definition.name.to_string(), self.apply_one(definition).await?));
         }
-        for name in self.0.shared.register.schedules().await?.into_keys() {
+        for name in self.0.shared.register.states(StateKind::Schedule).await?.into_keys() {
             if self.0.shared.topology.schedules.contains_key(name.as_str()) {
                 continue;
             }
@@ -130,7 +136,7 @@ impl Schedules {
     /// # Errors
     /// When Redis does not answer.
     pub async fn list(&self) -> Result<Vec<ScheduleInfo>, SchedulesError> {
-        let states = self.0.shared.register.schedules().await?;
+        let states = self.0.shared.register.states(StateKind::Schedule).await?;
         let mut all: BTreeMap<String, ScheduleInfo> = states
             .into_iter()
             .map(|(name, text)| {
@@ -146,22 +152,25 @@ impl Schedules {
         Ok(all.into_values().collect())
     }
 
-    /// Pauses a schedule: its next event does not run, and nothing is armed until somebody resumes it. A run that has begun goes on.
-    /// Returns whether the schedule was not paused before.
+    /// Notes the pause of a schedule: its next event does not run, and nothing is armed until somebody resumes it. A run that has begun
+    /// goes on.
     ///
     /// # Errors
-    /// When the schedule is unknown, or Redis does not answer.
-    pub async fn pause(&self, name: &str, reason: &str) -> Result<bool, SchedulesError> {
-        let definition = self.definition(name)?;
-        let now = self.0.shared.clock.shared();
-        let mut is_new = false;
-        let paused = schedules::change(&*self.0.shared.register, definition.name.as_str(), None, |state| {
-            let state = state?;
-            is_new = state.paused.is_none();
-            Some(state.paused(now, reason))
+    /// When Redis does not answer.
+    pub async fn hold(&self, name: &str, pause: &Pause) -> Result<(), SchedulesError> {
+        let held = schedules::change(&*self.0.shared.register, name, None, |state| Some(state?.switched_on(pause)));
+        Ok(held.await.map(drop)?)
+    }
+
+    /// Returns the pauses of schedules that are in Redis alone: a failed event has begun them, or a version that knew no others.
+    pub(crate) async fn unswitched(&self) -> Result<Vec<Pause>, SchedulesError> {
+        let schedules = self.list().await?.into_iter().filter(|info| info.definition.is_some());
+        let pauses = schedules.filter_map(|info| {
+            let paused = info.state?.paused.filter(|paused| !paused.is_switched)?;
+            let of = Paused::Schedule(Name(info.name.parse().ok()?));
+            Some(Pause::of_person(of, &paused.reason, schedules::time(paused.since), None))
         });
-        paused.await?.ok_or_else(|| SchedulesError::NotApplied(name.to_owned()))?;
-        Ok(is_new)
+        Ok(pauses.collect())
     }
 
     /// Resumes a paused schedule. Returns when its next event is due; `None` if it was not paused.
@@ -234,9 +243,15 @@ impl Schedules {
         let definition = self.definition(name)?;
         let now = self.0.shared.clock.shared();
         let arm = Arm { position: instant.as_millisecond(), due: now.as_millisecond() };
-        let event = Template::of(definition).extra(format!("{name}!{instant}"), arm, now);
+        let event = Template::of(definition).extra(Self::extra_id(name, instant), arm, now);
         self.0.shared.repairer().send(&event).await?;
         Ok(event.id)
+    }
+
+    /// Returns the id of the event that [`backfill`](Self::backfill) publishes for an instant.
+    #[must_use]
+    pub fn extra_id(name: &str, instant: Timestamp) -> String {
+        format!("{name}!{instant}")
     }
 
     fn definition(&self, name: &str) -> Result<&Definition, SchedulesError> {

@@ -1,27 +1,14 @@
-//! The findings of `status`, each with how bad it is and its place in the runbook.
+//! The findings of `status`. `severity.rs` says how bad each is, and `words.rs` has its sentence.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::types::in_millis;
+use super::types::{in_millis, maybe_in_millis};
 use crate::{
     figures::Alarm,
     plan::{Shadowing, WrongObject},
 };
-
-/// The runbook, as `status` names it.
-pub(super) const RUNBOOK: &str = "docs/runbook.md";
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Somebody should look at it.
-    Look,
-    /// Events are stuck, or may be lost.
-    Stuck,
-}
 
 /// A queue and a number of messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -39,10 +26,60 @@ pub struct Letters {
     pub queue: String,
     /// The number of letters.
     pub messages: u64,
+    /// How many of them Redis does not know to be open: their event was handled, cancelled or replaced, they are no events, or Redis has
+    /// forgotten them. `null` if that is not known.
+    pub not_open: Option<u64>,
     /// How many more there are than at the beginning of the last minutes; `null` if that is not known.
     pub more: Option<u64>,
     /// The length of that time in seconds.
     pub within_seconds: Option<u64>,
+    /// Whether the file no longer has the type or the source of the queue.
+    pub left_file: bool,
+}
+
+/// A type of which nearly all runs fail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Failing {
+    /// The name of the type.
+    #[serde(rename = "type")]
+    pub event_type: String,
+    /// The number of the last runs.
+    pub ended: u64,
+    /// How many of them have failed or timed out.
+    pub failed: u64,
+    /// Why the last one failed.
+    pub error: Option<String>,
+}
+
+/// A circuit breaker that is open or half-open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OpenBreaker {
+    /// The name of the type.
+    #[serde(rename = "type")]
+    pub event_type: String,
+    /// `open`, or `half-open` once its cooldown is over: a few events are tried, as soon as workers have them.
+    pub state: &'static str,
+    /// When it opened.
+    #[serde(serialize_with = "in_millis")]
+    #[schemars(with = "String")]
+    pub opened_at: Timestamp,
+    /// The time since then, in words.
+    #[serde(skip)]
+    pub ago: String,
+    /// The errors that opened it.
+    pub errors: u64,
+    /// The runs that they were among.
+    pub runs: u64,
+    /// The last reason before.
+    pub reason: Option<String>,
+    /// Whether it waits for a person.
+    pub waits_for_a_person: bool,
+}
+
+impl OpenBreaker {
+    pub(super) fn is_half_open(&self) -> bool {
+        self.state == "half-open"
+    }
 }
 
 /// The remedy for a stranger's policy.
@@ -87,6 +124,11 @@ pub enum Finding {
     NotApplied {
         /// The missing exchange.
         exchange: String,
+    },
+    /// Workers cannot read what is paused, so those that start take no event.
+    SwitchesUnread {
+        /// The cause.
+        why: String,
     },
     /// Redis does not answer, or refuses.
     RedisAway {
@@ -142,6 +184,9 @@ pub enum Finding {
         redelivered: Option<String>,
         /// The source of the first queue.
         source: String,
+        /// Whether it has left the file: a worker refuses it.
+        #[serde(skip)]
+        has_left: bool,
     },
     /// Queues of sources that do not exist, and that somebody else has to declare.
     SourceMissing {
@@ -149,6 +194,17 @@ pub enum Finding {
         queues: Vec<String>,
         /// The source of the first queue.
         source: String,
+    },
+    /// A connection of a stranger that consumes queues of the topology: it takes events and letters away.
+    Stranger {
+        /// The connection's name: the addresses of both ends.
+        connection: String,
+        /// The name that the program gave its connection, or else its client library.
+        program: Option<String>,
+        /// The queues that it consumes.
+        queues: Vec<String>,
+        /// The types that keep their order and whose workers wait behind it.
+        keeps_out: Vec<String>,
     },
     /// A connection that holds deliveries and acknowledges none.
     NotAcknowledging {
@@ -162,6 +218,8 @@ pub enum Finding {
         held: u64,
         /// The time in which the connection has acknowledged none, in seconds.
         silent_seconds: u64,
+        /// Whether it is a worker's: then it is frozen, or its handler does not end.
+        worker: bool,
     },
     /// Types that keep their order, and whose worker acknowledges nothing: the worker tries its oldest event again and
     /// again, or is frozen.
@@ -194,6 +252,14 @@ pub enum Finding {
         #[serde(skip)]
         show: String,
     },
+    /// Types of which nearly all runs fail or time out.
+    Failing {
+        /// The types, that with the most failed runs first.
+        types: Vec<Failing>,
+        /// The command that shows the events of the first one.
+        #[serde(skip)]
+        show: String,
+    },
     /// Events that should have run long ago. The type, reference, id and time are those of the first one.
     Overdue {
         /// The type of the event.
@@ -220,15 +286,37 @@ pub enum Finding {
         #[serde(skip)]
         command: String,
     },
-    /// Redis has forgotten the events that wait.
+    /// Bindings that the file does not ask for bring queues events which are not meant for them.
+    Misrouting {
+        /// The bindings.
+        bindings: Vec<String>,
+        /// Whether `topology apply --prune` removes them.
+        #[serde(skip)]
+        prunable: bool,
+    },
+    /// Redis was emptied within the last day, or has forgotten the events that wait.
     RedisEmptied {
-        /// The number of events of registered types on the broker.
+        /// The number of events of registered types on the broker, if Redis knows none of them.
         events: u64,
+        /// When a worker or a publisher found that Redis was emptied; `null` if none has.
+        #[serde(serialize_with = "maybe_in_millis")]
+        #[schemars(with = "Option<String>")]
+        at: Option<Timestamp>,
+        /// The time since then, in words.
+        #[serde(skip)]
+        ago: String,
     },
     /// Redis may evict keys.
     RedisEvicts {
         /// The setting `maxmemory-policy`.
         policy: String,
+    },
+    /// Workers could not record what happened to events.
+    NotRecorded {
+        /// How many records were dropped in the last half an hour.
+        records: u64,
+        /// Why the last one was.
+        why: Option<String>,
     },
     /// The clock of a machine differs from Redis's.
     ClockWrong {
@@ -236,6 +324,11 @@ pub enum Finding {
         machine: String,
         /// How far its clock is ahead of Redis's, in seconds; negative if it is behind.
         ahead_seconds: i64,
+    },
+    /// Types whose circuit breaker is open or half-open: nothing of them starts, or a few events. The open ones are first.
+    BreakerOpen {
+        /// The breakers.
+        breakers: Vec<OpenBreaker>,
     },
     /// The management API does not answer, so most of the status is not known.
     ManagementAway {
@@ -282,70 +375,4 @@ pub enum Finding {
         /// The dead-letter queues with letters, the fullest first.
         queues: Vec<Letters>,
     },
-}
-
-impl Finding {
-    pub(super) const fn severity(&self) -> Severity {
-        match self {
-            // The other workers run the events.
-            Self::HandlerUnavailable { workers, of, .. } if *workers < *of => Severity::Look,
-            Self::Shadowed { shadowing, .. } if shadowing.unknown => Severity::Look,
-            Self::WrongObjects { .. }
-            | Self::BrokerAlarm { .. }
-            | Self::Shadowed { .. }
-            | Self::NotApplied { .. }
-            | Self::Wedged { .. }
-            | Self::Unrouted { .. }
-            | Self::NoConsumer { .. }
-            | Self::SourceNoConsumer { .. }
-            | Self::SourceMissing { .. }
-            | Self::NotAcknowledging { .. }
-            | Self::Blocked { .. }
-            | Self::HandlerUnavailable { .. }
-            | Self::Overdue { .. }
-            | Self::ScheduleLate { .. }
-            | Self::RedisAway { .. }
-            | Self::RedisTakesNoWrites { .. }
-            | Self::RedisTaken { .. } => Severity::Stuck,
-            Self::RedisEmptied { .. }
-            | Self::RedisEvicts { .. }
-            | Self::ClockWrong { .. }
-            | Self::ManagementAway { .. }
-            | Self::ScheduleNotApplied { .. }
-            | Self::SchedulePaused { .. }
-            | Self::Drift { .. }
-            | Self::DeadLetters { .. } => Severity::Look,
-        }
-    }
-
-    /// Returns the finding's place in the runbook.
-    pub(super) const fn anchor(&self) -> &'static str {
-        match self {
-            Self::WrongObjects { .. } => "wrong-objects",
-            Self::BrokerAlarm { .. } => "broker-alarm",
-            Self::Shadowed { .. } => "shadowed",
-            Self::NotApplied { .. } => "not-applied",
-            Self::Wedged { .. } => "wedged",
-            Self::Unrouted { .. } => "unrouted",
-            Self::NoConsumer { .. } => "no-consumer",
-            Self::SourceNoConsumer { .. } => "source-without-a-consumer",
-            Self::SourceMissing { .. } => "source-without-a-queue",
-            Self::NotAcknowledging { .. } => "not-acknowledging",
-            Self::Blocked { .. } => "blocked",
-            Self::HandlerUnavailable { .. } => "handler-unavailable",
-            Self::Overdue { .. } => "overdue",
-            Self::RedisAway { .. } => "redis-away",
-            Self::RedisTakesNoWrites { .. } => "redis-takes-no-writes",
-            Self::RedisTaken { .. } => "redis-taken",
-            Self::RedisEmptied { .. } => "redis-emptied",
-            Self::RedisEvicts { .. } => "redis-evicts",
-            Self::ClockWrong { .. } => "clock-wrong",
-            Self::ManagementAway { .. } => "management-away",
-            Self::ScheduleLate { .. } => "schedule-late",
-            Self::ScheduleNotApplied { .. } => "schedule-not-applied",
-            Self::SchedulePaused { .. } => "schedule-paused",
-            Self::Drift { .. } => "drift",
-            Self::DeadLetters { .. } => "dead-letters",
-        }
-    }
 }

@@ -3,35 +3,42 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use hatchery::{
-    Topology,
+    EventType, Topology,
     internals::{
+        breaker::BreakerState,
         compile::Desired,
         redis::ReportedClock,
+        register::ended_runs::Unrecorded,
         schedule::{definition::Definition, state::ScheduleState},
     },
 };
+use jiff::Timestamp;
 
 use super::{
-    finding::{Finding, Letters, Queue, Severity},
+    failing::failing,
+    finding::{Finding, Letters, OpenBreaker, Queue},
     observation::{Blind, Observation, OverdueEvent},
-    redis::{in_redis, stops_workers},
+    redis::{in_redis, just_back, stops_workers},
+    severity::Severity,
     shadows::shadows,
+    strangers::strangers,
     wedged::wedged,
     workers::{silent, unavailable},
 };
 use crate::{
-    figures::{Figures, Sample},
+    figures::{Figures, QueueFigures, Sample},
     names::{self, Names},
-    plan::{Action, Change, WrongObject, plan, shadowing, wrong_objects},
+    plan::{Action, Change, WrongObject, misrouting, plan, shadowing, wrong_objects},
     text::relative,
 };
 
 /// Returns the findings, the worst first.
 pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
     let alone = without_consumer(desired, seen);
-    // The workers of these types may be there: they do not consume until Redis is back.
+    // The workers of these types may be there: they do not consume until they find that Redis is back.
+    let does_stop = stops_workers(seen) || just_back(seen).is_some();
     let (wait_for_redis, alone): (Vec<_>, Vec<_>) =
-        alone.into_iter().partition(|queue| stops_workers(seen) && is_registered(topology, queue));
+        alone.into_iter().partition(|queue| does_stop && is_registered(topology, queue));
     let (redis_stops, of_redis): (Vec<_>, Vec<_>) = in_redis(topology, seen, &wait_for_redis)
         .into_iter()
         .partition(|finding| finding.severity() == Severity::Stuck);
@@ -47,6 +54,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     let not_applied = not_applied(topology, seen);
     let is_applied = not_applied.is_none();
     findings.extend(not_applied);
+    findings.extend(switches_unread(seen).filter(|_| is_applied));
     // A state of Redis that stops workers stops most types.
     findings.extend(redis_stops);
     findings.extend(in_wedged(desired, seen));
@@ -55,22 +63,31 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     let silent = silent(topology, desired, seen);
     let (stuck, partial): (Vec<_>, Vec<_>) =
         unavailable(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
-    let overdue = overdue(topology, seen, &explained(no_consumer.iter().chain(&silent).chain(&stuck)));
+    let (breakers, half_open): (Vec<_>, Vec<_>) =
+        breakers_open(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
+    let failing = failing(topology, seen);
+    let overdue = overdue(topology, seen, &explained(no_consumer.iter().chain(&silent).chain(&stuck).chain(&breakers)));
     findings.extend(no_consumer);
     findings.extend(sources(topology, desired, seen));
+    findings.extend(strangers(topology, desired, seen));
     findings.extend(silent);
     findings.extend(stuck);
+    findings.extend(breakers);
+    findings.extend(failing);
     findings.extend(overdue);
     findings.extend(schedules_late(topology, seen));
+    findings.extend(in_misrouting(desired, seen));
     findings.extend(of_redis);
     findings.extend(wrong_clocks(seen));
+    findings.extend(unrecorded(seen));
     findings.extend(partial);
+    findings.extend(half_open);
     findings.extend(may_shadow);
     findings.extend(blind(seen));
     findings.extend(schedules_not_applied(topology, seen));
     findings.extend(schedules_paused(topology, seen));
     findings.extend(drift(desired, seen, &wrong).filter(|_| is_applied));
-    findings.extend(dead_letters(topology, seen));
+    findings.extend(dead_letters(desired, seen));
     findings
 }
 
@@ -81,6 +98,10 @@ const LATE: Duration = Duration::from_mins(3);
 fn schedules_late(topology: &Topology, seen: &Observation) -> Option<Finding> {
     let late = |(definition, state): (&Definition, &ScheduleState)| {
         let due = state.overdue_since(seen.at).filter(|due| *due + LATE < seen.at)?;
+        // Its next event waits in the queue of its type.
+        if seen.paused_type(&definition.event_type).is_some() {
+            return None;
+        }
         (state.digest == definition.digest()).then(|| (due, definition.name.to_string()))
     };
     let mut late: Vec<_> = armed(topology, seen).filter_map(late).collect();
@@ -99,6 +120,28 @@ fn schedules_not_applied(topology: &Topology, seen: &Observation) -> Option<Find
     let others = topology.schedules.values().filter(|definition| !is_applied(definition));
     let schedules: Vec<String> = others.map(|definition| definition.name.to_string()).collect();
     (!schedules.is_empty()).then_some(Finding::ScheduleNotApplied { schedules })
+}
+
+fn breakers_open(topology: &Topology, seen: &Observation) -> Option<Finding> {
+    let open = |(name, state): (&EventType, &BreakerState)| {
+        let opening = state.opening.as_ref().filter(|_| !state.is_closed())?;
+        let opened_at = Timestamp::from_millisecond(opening.at).ok()?;
+        let spec = topology.types.get(name)?.breaker.as_ref()?;
+        let is_half_open = state.is_half_open(spec, seen.at.as_millisecond());
+        Some(OpenBreaker {
+            event_type: name.to_string(),
+            state: if is_half_open { "half-open" } else { "open" },
+            opened_at,
+            ago: relative(seen.at, opened_at, 1),
+            errors: opening.errors,
+            runs: opening.runs,
+            reason: opening.reasons.last().cloned(),
+            waits_for_a_person: spec.cooldown.is_none(),
+        })
+    };
+    let mut breakers: Vec<OpenBreaker> = seen.breakers.iter().filter_map(open).collect();
+    breakers.sort_by_key(OpenBreaker::is_half_open);
+    (!breakers.is_empty()).then_some(Finding::BreakerOpen { breakers })
 }
 
 fn schedules_paused(topology: &Topology, seen: &Observation) -> Option<Finding> {
@@ -127,6 +170,11 @@ fn wrong_clocks(seen: &Observation) -> impl Iterator<Item = Finding> {
     })
 }
 
+fn unrecorded(seen: &Observation) -> Option<Finding> {
+    let Unrecorded { records, why } = seen.reported.unrecorded.clone();
+    (records > 0).then_some(Finding::NotRecorded { records, why })
+}
+
 fn alarms(seen: &Observation) -> Option<Finding> {
     let alarms = seen.alarms.clone().filter(|alarms| !alarms.is_empty())?;
     Some(Finding::BrokerAlarm { alarms })
@@ -141,6 +189,11 @@ fn not_applied(topology: &Topology, seen: &Observation) -> Option<Finding> {
     is_missing.then_some(Finding::NotApplied { exchange })
 }
 
+/// Finds that workers cannot read what is paused.
+fn switches_unread(seen: &Observation) -> Option<Finding> {
+    Some(Finding::SwitchesUnread { why: seen.switches_unread.clone()? })
+}
+
 fn in_wedged(desired: &Desired, seen: &Observation) -> Option<Finding> {
     let mut queues = wedged(desired, &seen.readings);
     fullest_first(&mut queues);
@@ -151,6 +204,14 @@ fn unrouted(topology: &Topology, seen: &Observation) -> Option<Finding> {
     let queue = names::unrouted(topology.name.as_str());
     let messages = seen.held([queue.as_str()]).filter(|messages| *messages > 0)?;
     Some(Finding::Unrouted { queue: Queue { queue, messages } })
+}
+
+/// Finds bindings that the file does not ask for, to queues that it does.
+fn in_misrouting(desired: &Desired, seen: &Observation) -> Option<Finding> {
+    let found = misrouting(desired, seen.objects.as_ref()?);
+    let prunable = found.iter().all(|(_, prunable)| *prunable);
+    let bindings: Vec<String> = found.into_iter().map(|(binding, _)| binding.name).collect();
+    (!bindings.is_empty()).then_some(Finding::Misrouting { bindings, prunable })
 }
 
 /// Finds queues that workers consume, with events and without a consumer. They may have left the file: their events wait
@@ -165,6 +226,8 @@ fn without_consumer(desired: &Desired, seen: &Observation) -> Vec<Queue> {
         |name: &str| names::processing_beside(name).is_none_or(|queue| seen.queue(&queue).is_none_or(has_none));
     let queues = seen.queues().iter();
     let alone = queues.filter(|(name, figures)| is_consumed(name) && has_none(figures) && has_no_worker(name));
+    // The workers of a paused type consume nothing.
+    let alone = alone.filter(|(name, _)| !seen.is_paused(name));
     let mut queues: Vec<Queue> = alone.filter_map(|(name, figures)| waiting(name, figures)).collect();
     fullest_first(&mut queues);
     queues
@@ -209,6 +272,10 @@ fn sources(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Fi
     let names = Names::new(topology.name.clone());
     let mut of: BTreeMap<String, String> =
         topology.sources.iter().map(|(name, spec)| (spec.queue(&names, name), name.to_string())).collect();
+    let is_paused = |queue: &str| {
+        let mut sources = topology.sources.iter().filter(|(name, spec)| spec.queue(&names, name) == queue);
+        sources.any(|(name, _)| seen.paused_source(name).is_some())
+    };
     for queue in seen.queues().keys() {
         let is_ours = desired.owners().any(|owner| names::is_consumed(owner, queue));
         if let Some(source) = names::consumed_source(queue).filter(|_| is_ours) {
@@ -218,7 +285,7 @@ fn sources(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Fi
     let mut alone: Vec<Queue> = seen
         .queues()
         .iter()
-        .filter(|(name, figures)| of.contains_key(*name) && figures.counts.consumers == Some(0))
+        .filter(|(name, figures)| of.contains_key(*name) && figures.counts.consumers == Some(0) && !is_paused(name))
         .filter_map(|(name, figures)| waiting(name, figures))
         .collect();
     fullest_first(&mut alone);
@@ -236,6 +303,7 @@ fn sources(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Fi
         missing.first().map(|first| Finding::SourceMissing { source: source(first), queues: missing.clone() });
     let redelivered = redelivered(seen, &alone);
     let alone = alone.first().map(|first| Finding::SourceNoConsumer {
+        has_left: !topology.sources.contains_key(source(&first.queue).as_str()),
         source: source(&first.queue),
         redelivered,
         queues: alone.clone(),
@@ -267,6 +335,10 @@ fn explained<'f>(findings: impl Iterator<Item = &'f Finding>) -> Explained<'f> {
             Finding::HandlerUnavailable { types, .. } | Finding::Blocked { types, .. } => {
                 explained.types.extend(types.iter().map(String::as_str));
             }
+            Finding::BreakerOpen { breakers } => {
+                let open = breakers.iter().filter(|breaker| !breaker.is_half_open());
+                explained.types.extend(open.map(|breaker| breaker.event_type.as_str()));
+            }
             _ => {}
         }
     }
@@ -282,7 +354,8 @@ fn overdue(topology: &Topology, seen: &Observation, explained: &Explained<'_>) -
         .overdue
         .iter()
         .filter(|event| {
-            !explained.types.contains(&event.event_type.as_str())
+            seen.paused_type(&event.event_type).is_none()
+                && !explained.types.contains(&event.event_type.as_str())
                 && !explained.queues.contains(&names.processing(&event.event_type).as_str())
         })
         .collect();
@@ -317,7 +390,12 @@ fn command_for_overdue(topology: &Topology, overdue: &[&OverdueEvent]) -> String
 fn blind(seen: &Observation) -> Option<Finding> {
     seen.blind.iter().find_map(|blind| match blind {
         Blind::Management { why } => Some(Finding::ManagementAway { why: why.clone() }),
-        Blind::Channels | Blind::Rates | Blind::Writes => None,
+        Blind::Channels
+        | Blind::Rates
+        | Blind::Switches { .. }
+        | Blind::Breakers { .. }
+        | Blind::Writes
+        | Blind::Eviction => None,
     })
 }
 
@@ -340,23 +418,27 @@ fn drift(desired: &Desired, seen: &Observation, wrong: &[WrongObject]) -> Option
     (counts.add + counts.change + counts.migrate + blocked > 0).then_some(drift)
 }
 
-fn dead_letters(topology: &Topology, seen: &Observation) -> Option<Finding> {
-    let names = Names::new(topology.name.clone());
-    let letters = letter_queues(topology, &names).filter_map(|queue| {
-        let messages = seen.held([queue.as_str()]).filter(|messages| *messages > 0)?;
-        let growth = seen.letters.get(&queue).and_then(|samples| growth(samples, messages));
+/// Finds dead letters, also those of types and sources that have left the file.
+fn dead_letters(desired: &Desired, seen: &Observation) -> Option<Finding> {
+    let letters = letter_queues(desired, seen.queues()).filter_map(|(queue, figures)| {
+        let messages = figures.held().filter(|messages| *messages > 0)?;
+        let growth = seen.letters.get(queue).and_then(|samples| growth(samples, messages));
         let (more, within_seconds) = growth.unzip();
-        Some(Letters { queue, messages, more, within_seconds })
+        let left_file = desired.has_left(queue);
+        let not_open = seen.open_letters.get(queue).map(|open| messages.saturating_sub(*open));
+        Some(Letters { queue: queue.clone(), messages, not_open, more, within_seconds, left_file })
     });
     let mut queues: Vec<Letters> = letters.collect();
     queues.sort_by_key(|letters| std::cmp::Reverse(letters.messages));
     (!queues.is_empty()).then_some(Finding::DeadLetters { queues })
 }
 
-/// Returns the dead-letter queues of all types and sources.
-fn letter_queues<'t>(topology: &'t Topology, names: &'t Names) -> impl Iterator<Item = String> {
-    let of_types = topology.types.keys().map(|event_type| names.dead_letters(event_type));
-    of_types.chain(topology.sources.keys().map(|source| names.source_dead_letters(source)))
+/// Returns the dead-letter queues that are there, under any name of the topology.
+fn letter_queues<'s>(
+    desired: &'s Desired,
+    queues: &'s QueueFigures,
+) -> impl Iterator<Item = (&'s String, &'s Figures)> {
+    queues.iter().filter(move |(queue, _)| names::holds_letters(desired.owners(), queue))
 }
 
 /// Returns by how many letters a queue has grown, and within how many seconds.
@@ -371,11 +453,9 @@ fn fullest_first(queues: &mut [Queue]) {
 }
 
 /// Returns the fullest dead-letter queues of an observation, at most this many.
-pub(super) fn fullest_letters(topology: &Topology, figures: &BTreeMap<String, Figures>, most: usize) -> Vec<String> {
-    let names = Names::new(topology.name.clone());
-    let letters = letter_queues(topology, &names);
-    let mut full: Vec<(u64, String)> =
-        letters.filter_map(|queue| Some((figures.get(&queue)?.held().filter(|held| *held > 0)?, queue))).collect();
+pub(super) fn fullest_letters(desired: &Desired, figures: &QueueFigures, most: usize) -> Vec<String> {
+    let full = |(queue, figures): (&String, &Figures)| Some((figures.held().filter(|held| *held > 0)?, queue.clone()));
+    let mut full: Vec<(u64, String)> = letter_queues(desired, figures).filter_map(full).collect();
     full.sort_by(|one, other| other.cmp(one));
     full.into_iter().take(most).map(|(_, queue)| queue).collect()
 }

@@ -7,20 +7,17 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{
-    StreamExt as _,
-    future::{Either, join_all, select},
-    stream,
-};
+use futures_util::future::{Either, join_all, select};
 use hatchery::{
-    BrokerError, ConnectError, EventInfo, EventType, RegisterError, State, Topology, Trouble,
+    BrokerError, ConnectError, EventType, RegisterError, Topology, Trouble,
     internals::{
+        breaker::BreakerState,
         clocks::is_wrong,
-        names::Names,
-        ports::{Index as _, ScheduleStates as _},
-        redis::{RedisRegister, ReportedClock},
-        register::{Subject, index::Find},
+        names::{self, Names},
+        ports::{Index as _, NamedStates as _, StateKind},
+        redis::{RedisRegister, ReportedClock, ServerInfo},
         schedule::state::ScheduleState,
+        spec::TypeSpec,
     },
 };
 use jiff::Timestamp;
@@ -28,16 +25,26 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
     findings::{fullest_letters, unconsumed},
-    observation::{Blind, Observation, ObservedRegister, OverdueEvent, Reading, Redis, Refusal},
-    silence::{longest_patience, longest_run, patience, silent_for},
+    late,
+    observation::{Blind, Observation, ObservedRegister, Reading, Redis, Refusal},
+    silence::{longest_patience, patience, silent_for},
     summary::Status,
-    types::{TypeLine, lines},
     wedged::{APART, READINGS, suspects},
 };
-use crate::{admin::Admin, broker::look::look, error::AdminError, figures::Channel, management::ManagementError};
+use crate::{
+    admin::Admin,
+    broker::look::look,
+    error::AdminError,
+    figures::{Channel, Sample},
+    live::Counts,
+    management::ManagementError,
+};
 
 /// How long the broker may take to answer. With 5,000 queues it takes less than a second.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// How long the stream of the switches may take. A reader waits ten seconds for a replica that is starting, and then tells why.
+const SWITCHES_LIMIT: Duration = Duration::from_secs(15);
 
 /// How long the management API may take before AMQP is asked too.
 const HEAD_START: Duration = Duration::from_secs(3);
@@ -45,12 +52,8 @@ const HEAD_START: Duration = Duration::from_secs(3);
 /// How long Redis may take to answer. It is longer than for publishers, because a person waits.
 const REDIS_LIMIT: Duration = Duration::from_secs(5);
 
-/// The most dead-letter queues whose growth is looked up, the most queues without a consumer whose redeliveries are, and the
-/// most types that are searched for an overdue event.
+/// The most dead-letter queues whose growth is looked up, and the most queues without a consumer whose redeliveries are.
 const SOME: usize = 10;
-
-/// How many of the oldest events of a type are looked at for one that is overdue. The others are dead letters mostly.
-const OLDEST: usize = 200;
 
 /// The looks at a topology, one after the other, for `topology status --watch`.
 pub struct Looks<'a> {
@@ -113,7 +116,9 @@ impl Looks<'_> {
         seen.redis = self.look_at_redis(&mut seen).await;
         self.compare_clocks(&mut seen).await;
         seen.schedules = self.schedules(&seen).await;
-        seen.overdue = self.overdue(&seen).await;
+        self.look_at_switches(&mut seen).await;
+        self.look_at_breakers(&mut seen).await;
+        self.look_at_waiting(&mut seen).await;
         Ok(seen)
     }
 
@@ -140,7 +145,7 @@ impl Looks<'_> {
             let late = || {
                 Unseen::Management(format!("the management API at {} does not answer", self.admin.management.shown()))
             };
-            timeout_at(deadline, self.by_management()).await.unwrap_or_else(|_| Err(late()))
+            timeout_at(deadline, self.by_management(deadline)).await.unwrap_or_else(|_| Err(late()))
         };
         let beside = async {
             sleep(HEAD_START).await;
@@ -159,7 +164,7 @@ impl Looks<'_> {
         Ok(Observation { blind: vec![Blind::Management { why }], ..looked? })
     }
 
-    async fn by_management(&self) -> Result<Observation, Unseen> {
+    async fn by_management(&self, deadline: Instant) -> Result<Observation, Unseen> {
         let Admin { management, .. } = self.admin;
         // This call goes alone, as the first call of `observe` does: it shows whether this user may use the API at all.
         let sight = management.sight().await?;
@@ -176,11 +181,13 @@ impl Looks<'_> {
             self.is_one_broker.store(true, Ordering::Relaxed);
         }
         for channel in silent_ones(&mut channels, self.admin.topology()) {
-            channel.program = management.program(&channel.connection).await;
+            management.name(channel).await;
         }
-        let full = fullest_letters(self.admin.topology(), &queues, SOME);
+        let full = fullest_letters(&self.admin.desired, &queues, SOME);
         let lengths = join_all(full.iter().map(|queue| management.lengths(queue))).await;
-        let letters = full.into_iter().zip(lengths).filter_map(|(queue, samples)| Some((queue, samples?)));
+        let up_for = if full.is_empty() { None } else { management.up_for().await };
+        let letters = full.into_iter().zip(lengths);
+        let letters = letters.filter_map(|(queue, samples)| Some((queue, since_start(samples?, up_for))));
         let blind = [(!sight.rates).then_some(Blind::Rates), (!sight.everybody).then_some(Blind::Channels)];
         let at = Timestamp::now();
         let mut seen = Observation {
@@ -195,10 +202,28 @@ impl Looks<'_> {
             blind: blind.into_iter().flatten().collect(),
             ..Observation::default()
         };
+        self.ask_for_consumers(&mut seen, deadline).await;
         let unconsumed = unconsumed(self.admin.topology(), &self.admin.desired, &seen).into_iter().take(SOME);
         let asked = unconsumed.map(async |queue| management.is_redelivered(&queue).await.then_some(queue));
         seen.redelivered = join_all(asked).await.into_iter().flatten().collect();
         Ok(seen)
+    }
+
+    /// Asks AMQP for the consumers of queues that have none by the statistics, which are some seconds old.
+    async fn ask_for_consumers(&self, seen: &mut Observation, deadline: Instant) {
+        let Admin { builder, desired, broker, .. } = self.admin;
+        let unconsumed = unconsumed(self.admin.topology(), desired, seen);
+        if unconsumed.is_empty() {
+            return;
+        }
+        let looking = timeout_at(deadline, look(broker, builder.connection_name(), &[], &unconsumed));
+        let Ok(Ok(looked)) = looking.await else { return };
+        let Some(reading) = seen.readings.last_mut() else { return };
+        for (name, Counts { consumers, .. }) in looked.queues {
+            if let Some(figures) = reading.queues.get_mut(&name) {
+                figures.counts.consumers = figures.counts.consumers.max(consumers);
+            }
+        }
     }
 
     /// Looks at what AMQP tells: whether the objects exist, and the ready messages and consumers of queues.
@@ -209,9 +234,10 @@ impl Looks<'_> {
         let foreign: Vec<String> =
             self.admin.topology().sources.iter().map(|(name, spec)| spec.queue(&names, name)).collect();
         let own: Vec<String> = desired.queues.iter().map(|queue| queue.name.clone()).collect();
-        // The queue of somebody else that is missing is no drift.
-        let is_foreign = |name: &String| foreign.contains(name) && !own.contains(name);
-        let queues: Vec<String> = own.iter().chain(foreign.iter().filter(|name| is_foreign(name))).cloned().collect();
+        let former = desired.renames.iter().map(|rename| rename.from.clone());
+        // The queue of somebody else that is missing is no drift, nor is one of a former name.
+        let others: Vec<String> = foreign.into_iter().chain(former).filter(|name| !own.contains(name)).collect();
+        let queues: Vec<String> = own.iter().chain(&others).cloned().collect();
         let looking = timeout_at(deadline, look(broker, builder.connection_name(), &exchanges, &queues));
         let looked = looking.await.map_err(|_| broker.unreachable("it does not answer".to_owned()))??;
         let at = Timestamp::now();
@@ -219,20 +245,24 @@ impl Looks<'_> {
         Ok(Observation {
             at,
             readings: vec![Reading { at, queues }],
-            missing: looked.missing.into_iter().filter(|name| !is_foreign(name)).collect(),
+            missing: looked.missing.into_iter().filter(|name| !others.contains(name)).collect(),
             ..Observation::default()
         })
     }
 
     async fn look_at_redis(&self, seen: &mut Observation) -> Redis {
         let Some(register) = &self.register else { return Redis::Unused };
-        let blind = &mut seen.blind;
+        let (blind, up_for) = (&mut seen.blind, &mut seen.redis_up_for);
         let cluster_name = seen.objects.as_ref().and_then(|objects| objects.cluster_name.clone());
         let register = register.clone().on_broker(move || cluster_name.clone());
         let types: Vec<EventType> = self.registered().cloned().collect();
         let asked = async {
             let (counts, owners) = tokio::try_join!(register.count(&types), register.owners())?;
-            let (evicts, tried) = tokio::join!(register.eviction_policy(), register.try_write());
+            let (info, tried) = tokio::join!(register.server_info(), register.try_write());
+            let info = info.unwrap_or_else(|_| {
+                blind.push(Blind::Eviction);
+                ServerInfo::default()
+            });
             let refusal = match tried {
                 Ok(()) => None,
                 Err(error) => match error.trouble() {
@@ -247,8 +277,9 @@ impl Looks<'_> {
                     _ => return Err(error),
                 },
             };
+            *up_for = info.up_for;
             let counts = types.iter().cloned().zip(counts).collect();
-            Ok(ObservedRegister { counts, evicts, has_owner: !owners.is_empty(), refusal })
+            Ok(ObservedRegister { counts, evicts: info.evicts, has_owner: !owners.is_empty(), refusal })
         };
         match asked.await {
             Ok(register) => Redis::There(register),
@@ -271,38 +302,65 @@ impl Looks<'_> {
         seen.at = clock.shared();
     }
 
+    /// Reads what is paused.
+    async fn look_at_switches(&self, seen: &mut Observation) {
+        let stream = names::control(&self.admin.desired.owner);
+        if !seen.exists(&stream) {
+            seen.switches_unread = Some(format!("there is no stream {stream}, which has what is paused"));
+            return;
+        }
+        match timeout(SWITCHES_LIMIT, self.admin.switches()).await {
+            Ok(Ok(Some(switches))) => seen.switches = Some(switches),
+            Ok(Ok(None)) => seen.switches_unread = Some(AdminError::NoSwitches.to_string()),
+            Ok(Err(error @ AdminError::Switches { .. })) => seen.switches_unread = Some(error.to_string()),
+            Ok(Err(error)) => seen.blind.push(Blind::Switches { why: error.to_string() }),
+            Err(_) => {
+                let why = format!("the stream {stream} does not answer; perhaps most of its nodes are down");
+                seen.switches_unread = Some(why);
+            }
+        }
+    }
+
     async fn schedules(&self, seen: &Observation) -> Option<BTreeMap<String, ScheduleState>> {
         let (Some(register), Redis::There(_)) = (&self.register, &seen.redis) else { return None };
         if self.admin.topology().schedules.is_empty() {
             return None;
         }
-        let texts = register.schedules().await.ok()?.into_iter();
+        let texts = register.states(StateKind::Schedule).await.ok()?.into_iter();
         Some(texts.filter_map(|(name, text)| Some((name, ScheduleState::parse(&text)?))).collect())
+    }
+
+    async fn look_at_breakers(&self, seen: &mut Observation) {
+        let (Some(register), Redis::There(_)) = (&self.register, &seen.redis) else { return };
+        let is_shared = |(_, spec): &(&EventType, &TypeSpec)| spec.register && spec.breaker.is_some();
+        let types: Vec<_> = self.admin.topology().types.iter().filter(is_shared).collect();
+        if types.is_empty() {
+            return;
+        }
+        let texts = match register.states(StateKind::Breaker).await {
+            Ok(texts) => texts,
+            Err(error) => return seen.blind.push(Blind::Breakers { why: error.to_string() }),
+        };
+        for (name, spec) in types {
+            let Some(text) = texts.get(spec.first_name(name).as_str()) else { continue };
+            match BreakerState::parse(text) {
+                Some(state) => drop(seen.breakers.insert(name.clone(), state)),
+                None => seen.blind.push(Blind::Breakers { why: format!("the text of {name} in Redis is no state") }),
+            }
+        }
+    }
+
+    /// Looks for the events that have waited longest, and reads what workers have told.
+    async fn look_at_waiting(&self, seen: &mut Observation) {
+        let (Some(register), Redis::There(there)) = (&self.register, seen.redis.clone()) else { return };
+        late::look(register, &there, self.admin.topology(), seen).await;
+        late::look_at_letters(register, self.admin.topology(), seen).await;
+        let types: Vec<EventType> = self.admin.topology().types.keys().cloned().collect();
+        seen.reported = register.reported(&types).await.unwrap_or_default();
     }
 
     fn registered(&self) -> impl Iterator<Item = &EventType> {
         self.admin.topology().types.iter().filter(|(_, spec)| spec.register).map(|(name, _)| name)
-    }
-
-    /// Returns for each type the event that should have run first of all and has not.
-    async fn overdue(&self, seen: &Observation) -> Vec<OverdueEvent> {
-        let (Some(register), Redis::There(there)) = (&self.register, &seen.redis) else { return Vec::new() };
-        let lines: BTreeMap<String, TypeLine> =
-            lines(self.admin.topology(), seen).into_iter().map(|line| (line.name.clone(), line)).collect();
-        // The index keeps dead letters, which are due for long.
-        let mut suspects: Vec<(u64, &EventType)> = self
-            .registered()
-            .filter_map(|name| {
-                let dead = lines.get(name.as_str()).and_then(|line| line.dead).unwrap_or_default();
-                Some((there.counts.get(name)?.due.checked_sub(dead).filter(|left| *left > 0)?, name))
-            })
-            .collect();
-        suspects.sort_by(|one, other| other.cmp(one));
-        let looks = suspects.into_iter().take(SOME).map(|(_, name)| {
-            let usual = usual_wait(self.admin.topology(), name, lines.get(name.as_str()));
-            oldest_waiting(register, name, seen.at - usual)
-        });
-        stream::iter(looks).buffered(SOME).filter_map(std::future::ready).collect().await
     }
 }
 
@@ -318,52 +376,21 @@ impl From<ManagementError> for Unseen {
     }
 }
 
+/// Returns the samples that a broker has taken which runs for so long. Those of before its start are 0, and so may those of its first
+/// minute be, until the queues report. Where nobody says for how long it runs, each 0 may be of that time.
+fn since_start(mut samples: Vec<Sample>, up_for: Option<Duration>) -> Vec<Sample> {
+    let Some(up_for) = up_for else {
+        return samples.into_iter().take_while(|sample| sample.sample > 0).collect();
+    };
+    let reliable = up_for.saturating_sub(Duration::from_mins(1)).as_millis();
+    let last = samples.first().map_or(0, |newest| newest.timestamp);
+    samples.retain(|sample| u128::try_from(last - sample.timestamp).is_ok_and(|age| age <= reliable));
+    samples
+}
+
 /// Returns the channels that acknowledge nothing for too long.
 fn silent_ones<'c>(channels: &'c mut [Channel], topology: &Topology) -> impl Iterator<Item = &'c mut Channel> {
     channels.iter_mut().filter(|channel| silent_for(channel).is_some_and(|silent| silent > patience(topology, channel)))
-}
-
-/// Returns how long an event of this type may usually wait after its due time: as long as the events before it take, at
-/// the present rate or if each of them runs as long as it may; a run; and the longest time that a stream of newer events
-/// may put it off.
-fn usual_wait(topology: &Topology, name: &EventType, line: Option<&TypeLine>) -> Duration {
-    const LEAST: Duration = Duration::from_mins(1);
-    let Some(spec) = topology.types.get(name) else { return LEAST };
-    let window = spec.coalesce.window.map_or(Duration::ZERO, |_| spec.coalesce.max_wait);
-    let Some(TypeLine { due: Some(due), out_rate, workers, .. }) = line else {
-        return LEAST + longest_run(spec) + window;
-    };
-    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    let due = *due as f64;
-    // Twice as long as at the present rate, because the rate is that of a few seconds.
-    let by_rate = out_rate.filter(|rate| *rate > 0.0).map(|rate| 2.0 * due / rate);
-    let handlers = workers.filter(|workers| *workers > 0).and_then(|workers| u32::try_from(workers).ok());
-    let handlers = handlers.map(|workers| f64::from(workers) * f64::from(spec.concurrency));
-    let by_handlers = handlers.map(|handlers| due * longest_run(spec).as_secs_f64() / handlers);
-    let before = by_rate.into_iter().chain(by_handlers).fold(0.0, f64::max);
-    let before = Duration::try_from_secs_f64(before).unwrap_or(Duration::MAX);
-    LEAST + longest_run(spec) + window + before.min(Duration::from_hours(24))
-}
-
-/// Returns the first event of a type that was due before this time and waits for a worker, and how many there are.
-async fn oldest_waiting(register: &RedisRegister, name: &EventType, before: Timestamp) -> Option<OverdueEvent> {
-    let due_before = Some(before);
-    let find =
-        Find { event_type: name.clone(), due_from: None, due_before, uncontested_of: None, after: None, limit: OLDEST };
-    let found = register.find(&find).await.ok()?;
-    let subject = Subject { event_type: name.clone(), reference: None, id: String::new() };
-    let may_be_more = found.events.len() >= OLDEST;
-    let events = found.events.into_iter().map(|shown| EventInfo::of(&subject, shown));
-    let mut waiting = events.filter(|event| matches!(event.state, State::Waiting | State::Retry));
-    let event = waiting.next()?;
-    Some(OverdueEvent {
-        events: 1 + waiting.count(),
-        may_be_more,
-        event_type: event.event_type,
-        reference: event.reference.as_ref().map(ToString::to_string),
-        id: event.id,
-        due: event.due?,
-    })
 }
 
 #[cfg(test)]
@@ -373,6 +400,16 @@ mod tests {
     use hatchery::Hatchery;
 
     use super::*;
+
+    #[test]
+    fn letters_of_before_a_restart_are_not_counted_as_new() {
+        let sample = |(minutes, sample): (i64, u64)| Sample { sample, timestamp: 10_000_000 - minutes * 60_000 };
+        let samples: Vec<Sample> = [(0, 9), (1, 8), (2, 8), (3, 0), (10, 0)].map(sample).to_vec();
+        let since = |seconds: Option<u64>| since_start(samples.clone(), seconds.map(Duration::from_secs)).len();
+        assert_eq!((since(Some(30)), since(Some(119)), since(Some(190)), since(Some(86_400))), (1, 1, 3, 5));
+        // The user may not see for how long the broker runs.
+        assert_eq!(since(None), 3);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_frozen_broker_is_given_up_after_the_limit_of_one_look() {

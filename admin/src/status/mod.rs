@@ -3,13 +3,18 @@
 //! `gather` looks at the broker and at Redis; `findings` and `types` draw the conclusions, without I/O. Whoever asked draws
 //! them.
 
+mod commands;
+mod failing;
 mod finding;
 mod findings;
 mod gather;
+mod late;
 mod observation;
 mod redis;
+mod severity;
 mod shadows;
 mod silence;
+mod strangers;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -22,8 +27,9 @@ mod workers;
 use tokio::time::sleep;
 
 pub use self::{
-    finding::{Cure, Finding, Letters, Queue, Severity},
+    finding::{Cure, Failing, Finding, Letters, OpenBreaker, Queue},
     gather::Looks,
+    severity::Severity,
     summary::{Found, Status, Verdict},
     types::{SourceLine, TypeLine, Unlisted},
     unlisted::not_listed,

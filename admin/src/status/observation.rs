@@ -1,16 +1,27 @@
 //! The state of the broker and of Redis that `status` has seen, as one plain value.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use hatchery::{
     EventType, Trouble,
-    internals::{redis::ReportedClock, register::index::TypeCounts, schedule::state::ScheduleState},
+    internals::{
+        breaker::BreakerState,
+        redis::ReportedClock,
+        register::{ended_runs::Reported, index::TypeCounts},
+        schedule::state::ScheduleState,
+        switches::{Name, Pause, Paused, Switches},
+        words::Word,
+    },
 };
 use jiff::Timestamp;
 
 use crate::{
     figures::{Alarm, Channel, Consumer, Figures, QueueFigures, Sample},
     live::Observed,
+    names,
 };
 
 /// The state of the broker and of Redis. `None` means that a part is not known.
@@ -37,10 +48,24 @@ pub(super) struct Observation {
     /// The numbers of dead letters in the last minutes, by queue.
     pub(super) letters: BTreeMap<String, Vec<Sample>>,
     pub(super) redis: Redis,
+    /// For how long Redis has run.
+    pub(super) redis_up_for: Option<Duration>,
     /// The machines whose clocks differ from Redis's: that of a worker, and this one.
     pub(super) wrong_clocks: Vec<ReportedClock>,
+    /// Why workers cannot read the switches.
+    pub(super) switches_unread: Option<String>,
+    /// The switches, if the broker tells.
+    pub(super) switches: Option<Switches>,
     /// The states of the schedules, if Redis tells them.
     pub(super) schedules: Option<BTreeMap<String, ScheduleState>>,
+    /// The states of the circuit breakers that workers share, if Redis tells them.
+    pub(super) breakers: BTreeMap<EventType, BreakerState>,
+    /// When the event of each type was due that has waited longest; `None` if none waits. A type is missing if that is not known.
+    pub(super) oldest_due: BTreeMap<EventType, Option<Timestamp>>,
+    /// How many events in each dead-letter queue are still to be handled, by the register.
+    pub(super) open_letters: BTreeMap<String, u64>,
+    /// The reports of workers and publishers in Redis: how runs ended, and when Redis was emptied.
+    pub(super) reported: Reported,
     /// For each type the first event that should have run long ago.
     pub(super) overdue: Vec<OverdueEvent>,
     /// Why some of the figures are not known.
@@ -114,8 +139,14 @@ pub(super) enum Blind {
     Channels,
     /// The broker keeps no rates.
     Rates,
+    /// This user cannot read the switches, and workers perhaps can.
+    Switches { why: String },
+    /// The states of the circuit breakers cannot be read.
+    Breakers { why: String },
     /// The user of Redis may not write.
     Writes,
+    /// The user of Redis may not call `INFO`.
+    Eviction,
 }
 
 impl Observation {
@@ -141,6 +172,26 @@ impl Observation {
     /// Returns how many messages these queues hold together. `None` if that of any of them is not known.
     pub(super) fn held<'n>(&self, queues: impl IntoIterator<Item = &'n str>) -> Option<u64> {
         queues.into_iter().map(|name| self.queue(name)?.held()).sum()
+    }
+
+    /// Returns the pause of a type.
+    pub(super) fn paused_type(&self, name: &Word) -> Option<&Pause> {
+        self.paused(&Paused::Type(Name(name.clone())))
+    }
+
+    /// Returns the pause of a source.
+    pub(super) fn paused_source(&self, name: &Word) -> Option<&Pause> {
+        self.paused(&Paused::Source(Name(name.clone())))
+    }
+
+    fn paused(&self, what: &Paused) -> Option<&Pause> {
+        self.switches.as_ref()?.paused(what, self.at)
+    }
+
+    /// Returns whether the type of a queue that workers consume is paused.
+    pub(super) fn is_paused(&self, queue: &str) -> bool {
+        let name = names::consumed_type(queue).and_then(|name| name.parse().ok());
+        name.is_some_and(|name| self.paused_type(&name).is_some())
     }
 
     /// Returns the counts of the register for a type.

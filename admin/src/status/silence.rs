@@ -15,9 +15,9 @@ use crate::figures::{Channel, Sample};
 /// How long a consumer that is not a worker may think about a delivery.
 const OTHERS: Duration = Duration::from_mins(1);
 
-/// How much longer than its longest run a worker may take: it settles and acknowledges, and the broker's statistics are
-/// some seconds old.
-const MARGIN: Duration = Duration::from_secs(10);
+/// How much longer than its longest run a worker may take: a program that overstays is ended in five seconds, the worker settles and
+/// acknowledges, and the broker's samples are five seconds apart.
+const MARGIN: Duration = Duration::from_secs(20);
 
 /// Returns for how long this channel has held deliveries and acknowledged none: at that time it held one of those that it
 /// holds now, and nothing was acknowledged since. The time ends with the broker's last sample, so no two clocks are

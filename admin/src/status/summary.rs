@@ -9,13 +9,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    finding::{Finding, RUNBOOK, Severity},
+    finding::Finding,
     findings::findings,
     observation::{Blind, Observation, Redis},
+    redis::just_back,
+    severity::{RUNBOOK, Severity},
     types::{Queues, SourceLine, TypeLine, Unlisted, in_millis, lines, source_lines, unlisted},
     words::first,
 };
-use crate::plan::plan;
+use crate::{plan::plan, switches::PauseLine};
 
 /// The status of a topology: its findings, and how many events are where.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -33,6 +35,8 @@ pub struct Status {
     pub verdict: Verdict,
     /// The findings, the worst first.
     pub findings: Vec<Found>,
+    /// The pauses. Events of a paused type wait, and nothing is wrong with that.
+    pub pauses: Vec<PauseLine>,
     /// The figures of each type. A figure that is not known is `null`.
     pub types: Vec<TypeLine>,
     /// The figures of each source.
@@ -102,6 +106,7 @@ impl Status {
                 Some(Severity::Stuck) => Verdict::Stuck,
             },
             findings,
+            pauses: pauses(seen),
             unlisted: unlisted(topology, &types, seen),
             types,
             sources: source_lines(topology, seen),
@@ -111,16 +116,42 @@ impl Status {
     }
 }
 
+fn pauses(seen: &Observation) -> Vec<PauseLine> {
+    let pauses = seen.switches.iter().flat_map(|switches| &switches.pauses);
+    pauses.filter(|pause| pause.lasts(seen.at)).map(PauseLine::from).collect()
+}
+
 /// Returns what is not known and has no finding.
 fn unknown(topology: &Topology, seen: &Observation) -> Vec<String> {
     let blind = seen.blind.iter().filter_map(|blind| match blind {
-        Blind::Management { .. } => None,
+        Blind::Management { .. } | Blind::Switches { .. } | Blind::Breakers { .. } => None,
         Blind::Channels => Some("whether connections of other users acknowledge, and whether their handlers are available: this user needs the tag `monitoring`"),
         Blind::Writes => Some("whether Redis takes writes: the user of --redis-url (REDIS_URL) may not write"),
+        Blind::Eviction => Some("whether Redis evicts keys: the user of --redis-url (REDIS_URL) may not call INFO (+info)"),
         Blind::Rates => Some("rates, and whether consumers acknowledge: management.rates_mode is `none`"),
     });
     let redis = matches!(seen.redis, Redis::NotGiven).then_some("delayed events: set --redis-url (REDIS_URL)");
-    blind.chain(redis).map(str::to_owned).chain(unreported(topology, seen)).collect()
+    let back = just_back(seen).map(|up_for| {
+        format!("whether types without a consumer have workers: Redis was started {}s ago", up_for.as_secs())
+    });
+    let switches = seen.blind.iter().filter_map(|blind| match blind {
+        Blind::Switches { why } => Some(format!("what is paused: {why}")),
+        _ => None,
+    });
+    let of_redis = seen.blind.iter().filter_map(|blind| match blind {
+        Blind::Breakers { why } => breakers(topology, true, why),
+        _ => None,
+    });
+    let of_workers = breakers(topology, false, "with `register: off` each worker has its own, and its log tells");
+    let unknown = blind.chain(redis).map(str::to_owned).chain(switches).chain(back);
+    unknown.chain(of_redis).chain(of_workers).chain(unreported(topology, seen)).collect()
+}
+
+/// Returns a sentence about the types with a breaker that workers share, or do not.
+fn breakers(topology: &Topology, are_shared: bool, why: &str) -> Option<String> {
+    let types = topology.types.iter().filter(|(_, spec)| spec.breaker.is_some() && spec.register == are_shared);
+    let names: Vec<&str> = types.map(|(name, _)| name.as_str()).collect();
+    (!names.is_empty()).then(|| format!("whether the circuit breakers of {} are open: {why}", names.join(", ")))
 }
 
 /// Returns a sentence about the types and sources with queues of which RabbitMQ has told no figures, as in the first seconds of a

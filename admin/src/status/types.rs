@@ -18,6 +18,9 @@ pub struct TypeLine {
     pub name: String,
     /// Events that are due: they wait for a worker, or run.
     pub due: Option<u64>,
+    /// How long the oldest due event has waited, in seconds; 0 if none waits. Only the register
+    /// knows it, and it may have too many dead letters to find it.
+    pub late_seconds: Option<u64>,
     /// Events that are not due yet, without those that wait for their next attempt in a retry queue. Only the register
     /// knows them.
     pub delayed: Option<u64>,
@@ -35,6 +38,8 @@ pub struct TypeLine {
     pub out_rate: Option<f64>,
     /// Consumers of the processing queue: usually one a worker.
     pub workers: Option<u64>,
+    /// Whether the type is paused; `null` if that is not known.
+    pub paused: Option<bool>,
     /// How many events the register has of this type. `None` also with `register: off`.
     #[serde(skip)]
     registered: Option<u64>,
@@ -46,7 +51,7 @@ pub(super) fn in_millis<S: Serializer>(time: &Timestamp, serializer: S) -> Resul
 }
 
 #[expect(clippy::ref_option, reason = "serde calls it")]
-fn maybe_in_millis<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn maybe_in_millis<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
     time.map(millis_text).serialize(serializer)
 }
 
@@ -102,6 +107,7 @@ fn line(name: &EventType, spec: &TypeSpec, queues: &Queues, seen: &Observation) 
     TypeLine {
         name: name.to_string(),
         due: seen.held([queues.processing.as_str()].into_iter().chain(queues.quarantine.as_deref())),
+        late_seconds: seen.oldest_due.get(name).map(|due| late_seconds(seen.at, *due)),
         delayed: counts.map(|counts| counts.delayed.saturating_sub(retrying.unwrap_or_default())),
         next_due: counts.and_then(|counts| counts.next_due),
         retrying,
@@ -109,8 +115,13 @@ fn line(name: &EventType, spec: &TypeSpec, queues: &Queues, seen: &Observation) 
         in_rate: out_rate.zip(growth).map(|(out, growth)| (out + growth.rate).max(0.0)),
         out_rate,
         workers: figures.and_then(|figures| figures.counts.consumers),
+        paused: seen.switches.as_ref().map(|_| seen.paused_type(name).is_some()),
         registered: counts.map(|counts| counts.due + counts.delayed),
     }
+}
+
+fn late_seconds(now: Timestamp, due: Option<Timestamp>) -> u64 {
+    due.and_then(|due| u64::try_from(now.duration_since(due).as_secs()).ok()).unwrap_or_default()
 }
 
 /// The figures of a source. `None` means that the figure is not known.
@@ -127,6 +138,8 @@ pub struct SourceLine {
     pub dead: Option<u64>,
     /// Consumers of the queue.
     pub workers: Option<u64>,
+    /// Whether the source is paused; `null` if that is not known.
+    pub paused: Option<bool>,
 }
 
 /// Returns the figures of every source.
@@ -139,6 +152,7 @@ pub(super) fn source_lines(topology: &Topology, seen: &Observation) -> Vec<Sourc
             waiting: seen.held([queue.as_str()]),
             dead: seen.held([names.source_dead_letters(name).as_str()]),
             workers: seen.queue(&queue).and_then(|figures| figures.counts.consumers),
+            paused: seen.switches.as_ref().map(|_| seen.paused_source(name).is_some()),
             queue,
         }
     };

@@ -1,13 +1,13 @@
-//! The sentence of a finding, and the command that helps.
+//! The sentence of a finding.
 
 use hatchery::internals::{clocks, words::plain};
 use jiff::{SignedDuration, Timestamp};
 
-use super::finding::{Cure, Finding, Letters, Queue};
+use super::finding::{Cure, Failing, Finding, Letters, OpenBreaker, Queue};
 use crate::{
     names,
     plan::{Shadowing, WrongObject},
-    text::{quoted, relative},
+    text::relative,
 };
 
 impl Finding {
@@ -20,14 +20,19 @@ impl Finding {
         match self {
             Self::SourceNoConsumer { .. }
             | Self::SourceMissing { .. }
+            | Self::BreakerOpen { .. }
             | Self::ScheduleLate { .. }
             | Self::ScheduleNotApplied { .. }
             | Self::SchedulePaused { .. } => self.words_of_the_file(),
+            Self::Stranger { .. } | Self::NotAcknowledging { .. } | Self::Blocked { .. } => {
+                self.words_of_a_connection()
+            }
             Self::RedisAway { .. }
             | Self::RedisTakesNoWrites { .. }
             | Self::RedisTaken { .. }
             | Self::RedisEmptied { .. }
             | Self::RedisEvicts { .. }
+            | Self::NotRecorded { .. }
             | Self::ClockWrong { .. } => self.words_of_redis(),
             Self::WrongObjects { objects } => {
                 let shown: Vec<String> = objects.iter().take(SHOWN).map(wrong_object).collect();
@@ -42,6 +47,7 @@ impl Finding {
             Self::NotApplied { exchange } => {
                 format!("the topology was never applied here: there is no exchange {exchange}")
             }
+            Self::SwitchesUnread { why } => format!("workers that start take no event: {why}"),
             Self::Wedged { queues } => {
                 let events = queues.iter().map(|queue| queue.messages).sum();
                 let s = if queues.len() == 1 { "is" } else { "are" };
@@ -57,24 +63,9 @@ impl Finding {
                 let it = if queues.len() == 1 { "it has" } else { "they have" };
                 format!("{} in {}, and {it} no consumer{}", wait(events), names(queues), and_ends(redelivered.as_ref()))
             }
-            Self::NotAcknowledging { connection, program, queues, held, silent_seconds } => {
-                let program = program.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
-                let queues = if queues.is_empty() { String::new() } else { format!(" of {}", first(queues)) };
-                let silent = in_words(*silent_seconds);
-                format!(
-                    "connection {connection}{program} holds {}{queues} and has acknowledged none for {silent}",
-                    count(*held, "delivery")
-                )
-            }
-            Self::Blocked { types, connection, program, held, silent_seconds, .. } => {
-                let s = if types.len() == 1 { "s" } else { "" };
-                let (types, silent) = (first(types), in_words(*silent_seconds));
-                let worker = program.as_ref().unwrap_or(connection);
-                format!(
-                    "{types} block{s} at the oldest event: its worker ({worker}) has acknowledged none of {} for {silent}; the \
-                     event fails again and again, or the worker is frozen, and the worker's log says which",
-                    count(*held, "delivery")
-                )
+            Self::Misrouting { bindings, .. } => {
+                let (s, bring) = if bindings.len() == 1 { ("", "brings") } else { ("s", "bring") };
+                format!("binding{s} {} {bring} events that are not meant for the queue", first(bindings))
             }
             Self::HandlerUnavailable { why, types, workers, of, .. } => {
                 let handlers = if types.len() == 1 { "the handler" } else { "the handlers" };
@@ -82,6 +73,7 @@ impl Finding {
                 let some = if workers < of { format!(" in {workers} of {of} workers") } else { String::new() };
                 format!("{handlers} of {} {is} unavailable{some}: {why}", first(types))
             }
+            Self::Failing { types, .. } => format!("nearly all runs fail: {}", failing(types)),
             Self::Overdue { event_type, reference, id, ago, events, may_be_more, types, .. } => {
                 let name = reference.as_ref().or(id.as_ref()).map(|name| format!(" ({name})")).unwrap_or_default();
                 let least = if *may_be_more { "at least " } else { "" };
@@ -106,6 +98,52 @@ impl Finding {
         }
     }
 
+    /// Returns what is wrong with a program that consumes.
+    fn words_of_a_connection(&self) -> String {
+        match self {
+            Self::Stranger { connection, program, queues, keeps_out } => {
+                let program = program.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+                let out = if keeps_out.is_empty() {
+                    String::new()
+                } else {
+                    format!("; the workers of {} wait behind it", first(keeps_out))
+                };
+                format!(
+                    "connection {connection}{program} is not known as a worker and takes messages of {}{out}",
+                    first(queues)
+                )
+            }
+            Self::NotAcknowledging { program, connection, queues, held, silent_seconds, worker: true } => {
+                let (worker, silent) = (program.as_ref().unwrap_or(connection), in_words(*silent_seconds));
+                format!(
+                    "the worker {worker} holds {} of {} and has acknowledged none for {silent}: it is frozen; restart it",
+                    count(*held, "delivery"),
+                    first(queues)
+                )
+            }
+            Self::NotAcknowledging { connection, program, queues, held, silent_seconds, .. } => {
+                let program = program.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+                let queues = if queues.is_empty() { String::new() } else { format!(" of {}", first(queues)) };
+                let silent = in_words(*silent_seconds);
+                format!(
+                    "connection {connection}{program} holds {}{queues} and has acknowledged none for {silent}",
+                    count(*held, "delivery")
+                )
+            }
+            Self::Blocked { types, connection, program, held, silent_seconds, .. } => {
+                let s = if types.len() == 1 { "s" } else { "" };
+                let (types, silent) = (first(types), in_words(*silent_seconds));
+                let worker = program.as_ref().unwrap_or(connection);
+                format!(
+                    "{types} block{s} at the oldest event: its worker ({worker}) has acknowledged none of {} for {silent}; the \
+                     event fails again and again, or the worker is frozen, and the worker's log says which",
+                    count(*held, "delivery")
+                )
+            }
+            _ => String::new(),
+        }
+    }
+
     /// Returns what is wrong with Redis.
     fn words_of_redis(&self) -> String {
         match self {
@@ -123,12 +161,24 @@ impl Finding {
                 let wait = and_wait(*waiting);
                 format!("the register in Redis is in use by the broker {by}: workers of this one are refused{wait}")
             }
-            Self::RedisEmptied { events } => format!(
+            Self::RedisEmptied { events: 0, ago, .. } => {
+                format!(
+                    "Redis was emptied {ago}: events published before that run, even if they were replaced or cancelled"
+                )
+            }
+            Self::RedisEmptied { events, .. } => format!(
                 "Redis knows none of the {} on the broker: it was emptied, and what was replaced or cancelled runs again",
                 count(*events, "event")
             ),
             Self::RedisEvicts { policy } => {
                 format!("Redis evicts keys when its memory is full (maxmemory-policy {policy}): events may run again")
+            }
+            Self::NotRecorded { records, why } => {
+                let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                format!(
+                    "workers could not record what happened to events ({} in half an hour){why}",
+                    count(*records, "record")
+                )
             }
             Self::ClockWrong { machine, ahead_seconds } => {
                 let by = clocks::words(SignedDuration::from_secs(*ahead_seconds));
@@ -138,7 +188,7 @@ impl Finding {
         }
     }
 
-    /// Returns what is wrong with a source or a schedule of the file.
+    /// Returns what is wrong with a source, a schedule or a breaker of the file.
     fn words_of_the_file(&self) -> String {
         match self {
             Self::SourceNoConsumer { queues, redelivered, .. } => {
@@ -148,6 +198,7 @@ impl Finding {
                 let is = if queues.len() == 1 { "the queue" } else { "the queues" };
                 format!("there is no {} of the source {source}: whoever owns {is} has to declare it", first(queues))
             }
+            Self::BreakerOpen { breakers } => breaker_open(breakers),
             Self::ScheduleLate { schedules, ago, .. } => {
                 format!("the next event of {} was due {ago} and has not run", of_schedules(schedules))
             }
@@ -162,57 +213,6 @@ impl Finding {
             _ => String::new(),
         }
     }
-
-    /// Returns the command that helps, or that shows more.
-    pub(super) fn command(&self) -> String {
-        match self {
-            Self::WrongObjects { .. } => "topology apply --migrate".to_owned(),
-            Self::BrokerAlarm { .. } => "rabbitmq-diagnostics alarms".to_owned(),
-            Self::Shadowed { cure: Cure::Raise(command), .. } | Self::Overdue { command, .. } => command.clone(),
-            Self::Shadowed { cure: Cure::Wait, .. } => "topology status --watch".to_owned(),
-            Self::Shadowed { shadowing: Shadowing { operator, unknown: true, .. }, vhost, .. } => {
-                let what = if *operator { "list_operator_policies" } else { "list_policies" };
-                format!("rabbitmqctl {what} -p {}", quoted(vhost))
-            }
-            Self::Shadowed { shadowing: Shadowing { policy, operator, .. }, vhost, cure: Cure::Clear } => {
-                let what = if *operator { "clear_operator_policy" } else { "clear_policy" };
-                format!("rabbitmqctl {what} -p {} {}", quoted(vhost), quoted(policy))
-            }
-            Self::NotApplied { .. } | Self::ScheduleNotApplied { .. } => "topology apply".to_owned(),
-            Self::ScheduleLate { schedules, .. } | Self::SchedulePaused { schedules, .. } => {
-                format!("topology schedule show {}", schedules.first().map_or("SCHEDULE", String::as_str))
-            }
-            Self::Wedged { .. } | Self::RedisTaken { .. } | Self::Drift { .. } => "topology plan".to_owned(),
-            Self::Unrouted { .. } => "topology dead-letter list --unrouted".to_owned(),
-            Self::NoConsumer { types, .. } if types.is_empty() => "topology plan".to_owned(),
-            Self::NoConsumer { types, .. } => format!("topology work --type {} --exec COMMAND", types.join(",")),
-            Self::SourceNoConsumer { source, .. } => format!("topology work --source {source}"),
-            Self::SourceMissing { queues, .. } => {
-                format!("rabbitmqctl list_queues name | grep -F {}", quoted(queues.first().map_or("", String::as_str)))
-            }
-            Self::NotAcknowledging { .. } => {
-                "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID idle".to_owned()
-            }
-            Self::HandlerUnavailable { show, .. } | Self::Blocked { show, .. } => show.clone(),
-            Self::RedisAway { .. } => "redis-cli -u \"$REDIS_URL\" ping".to_owned(),
-            Self::RedisTakesNoWrites { state, why, .. } => {
-                let section = match *state {
-                    "out-of-memory" => "memory",
-                    _ if why.contains("MISCONF") => "persistence",
-                    _ => "replication",
-                };
-                format!("redis-cli -u \"$REDIS_URL\" info {section}")
-            }
-            Self::RedisEmptied { .. } => "redis-cli -u \"$REDIS_URL\" info keyspace".to_owned(),
-            Self::RedisEvicts { .. } => "redis-cli -u \"$REDIS_URL\" config set maxmemory-policy noeviction".to_owned(),
-            Self::ClockWrong { .. } => "date +%s; redis-cli -u \"$REDIS_URL\" time".to_owned(),
-            Self::ManagementAway { .. } => "curl -sS \"$RABBITMQ_MANAGEMENT_URL/api/overview\"".to_owned(),
-            Self::DeadLetters { queues } => match queues.as_slice() {
-                [one] => format!("topology dead-letter list --type {}", type_of(&one.queue)),
-                _ => "topology dead-letter list".to_owned(),
-            },
-        }
-    }
 }
 
 fn wrong_object(WrongObject { address, differences }: &WrongObject) -> String {
@@ -224,21 +224,36 @@ fn wrong_object(WrongObject { address, differences }: &WrongObject) -> String {
 fn dead_letters(queues: &[Letters]) -> String {
     if let [one] = queues {
         let letters = count(one.messages, "dead letter");
-        return format!("{letters} of {}{}", type_of(&one.queue), one.growth());
+        return format!("{letters} of {}{}", one.of(), one.remarks());
     }
     let all = queues.iter().map(|letters| letters.messages).sum();
     let shown: Vec<String> = queues.iter().take(SHOWN).map(Letters::words).collect();
     format!("{}: {}", count(all, "dead letter"), and_more(&shown, queues.len()))
 }
 
+/// Says how many of the last runs of each type have failed, and why the last one has.
+fn failing(types: &[Failing]) -> String {
+    let word = |failing: &Failing| {
+        let error = failing.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        format!("{} ({} of the last {}{error})", failing.event_type, failing.failed, failing.ended)
+    };
+    and_more(&types.iter().take(SHOWN).map(word).collect::<Vec<_>>(), types.len())
+}
+
 /// Says on which queues a stranger's policy wins, and what that does.
-fn shadowed(Shadowing { policy, operator, keys, unknown, queues }: &Shadowing, cure: &Cure) -> String {
+fn shadowed(shadowing: &Shadowing, cure: &Cure) -> String {
+    let Shadowing { policy, operator, keys, unknown, queues } = shadowing;
+    let is_of_switches = queues.iter().all(|queue| queue.ends_with(".control") || queue.ends_with(".life-cycle"));
     let (kind, queues) = (if *operator { "operator policy" } else { "policy" }, first(queues));
     if *unknown {
         return format!("{kind} {policy} wins on {queues}, and may do harm: nothing is known of {}", keys.join(", "));
     }
     let (keys, harm) = if keys.is_empty() {
         (String::new(), "the topology's own policy does not apply")
+    } else if shadowing.is_of_life_cycle() {
+        (format!(" ({})", keys.join(", ")), "that stream keeps what this policy says")
+    } else if is_of_switches {
+        (format!(" ({})", keys.join(", ")), "once its last message is gone, new workers start no event")
     } else {
         (format!(" ({})", keys.join(", ")), "events may be lost or stuck")
     };
@@ -252,6 +267,24 @@ fn shadowed(Shadowing { policy, operator, keys, unknown, queues }: &Shadowing, c
     format!("{kind} {policy}{keys} shadows {queues}: {harm}{until}")
 }
 
+fn breaker_open(breakers: &[OpenBreaker]) -> String {
+    let Some(breaker) = breakers.first() else { return String::new() };
+    let OpenBreaker { event_type, state, ago, errors, runs, reason, waits_for_a_person, .. } = breaker;
+    let next = match (breaker.is_half_open(), waits_for_a_person) {
+        (true, _) => " and tries its next events",
+        (false, true) => ", until a person closes it",
+        (false, false) => "",
+    };
+    let why = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+    let more = match breakers.len() {
+        0 | 1 => String::new(),
+        all => format!(" (and {} more)", all - 1),
+    };
+    format!(
+        "the circuit breaker of {event_type} is {state}{next}: it opened {ago} at {errors} errors of {runs} runs{why}{more}"
+    )
+}
+
 /// Returns the first schedule, and the number of the others.
 fn of_schedules(schedules: &[String]) -> String {
     let word = if schedules.len() == 1 { "schedule" } else { "schedules" };
@@ -259,16 +292,26 @@ fn of_schedules(schedules: &[String]) -> String {
 }
 
 impl Letters {
-    /// Returns by how many the letters have become more, if they have.
-    fn growth(&self) -> String {
-        match (self.more, self.within_seconds) {
-            (Some(more @ 1..), Some(within)) => format!(" (+{more} in {})", in_words(within)),
-            _ => String::new(),
-        }
+    /// Returns by how many the letters have become more, if they have, and how many need not be open.
+    fn remarks(&self) -> String {
+        let more = match (self.more, self.within_seconds) {
+            (Some(more @ 1..), Some(within)) => Some(format!("+{more} in {}", in_words(within))),
+            _ => None,
+        };
+        let not_open = self.not_open.filter(|not_open| *not_open > 0);
+        let not_open = not_open.map(|not_open| format!("{not_open} obsolete, unreadable or unknown to Redis"));
+        let remarks: Vec<String> = more.into_iter().chain(not_open).collect();
+        if remarks.is_empty() { String::new() } else { format!(" ({})", remarks.join(", ")) }
+    }
+
+    /// Returns the type.
+    fn of(&self) -> String {
+        let of = type_of(&self.queue);
+        if self.left_file { format!("{of} (no longer in the file)") } else { of.to_owned() }
     }
 
     fn words(&self) -> String {
-        format!("{} of {}{}", self.messages, type_of(&self.queue), self.growth())
+        format!("{} of {}{}", self.messages, self.of(), self.remarks())
     }
 }
 
@@ -291,7 +334,7 @@ fn names(queues: &[Queue]) -> String {
 }
 
 /// Returns the type of a dead-letter queue.
-fn type_of(queue: &str) -> &str {
+pub(super) fn type_of(queue: &str) -> &str {
     names::type_of(queue).unwrap_or(queue)
 }
 

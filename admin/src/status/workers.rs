@@ -12,7 +12,7 @@ use super::{
     observation::Observation,
     silence::{patience, silent_for},
 };
-use crate::{figures::Channel, text::quoted};
+use crate::{figures::Channel, names::consumed_type, text::quoted};
 
 /// Finds connections that hold deliveries of this topology and have acknowledged none for too long. A channel that
 /// consumes nothing has asked for each of its deliveries (`basic.get`), and the broker does not say of which queue.
@@ -31,7 +31,13 @@ pub(super) fn silent(topology: &Topology, desired: &Desired, seen: &Observation)
             .iter()
             .any(|consumer| consumer.queue == *queue && consumer.unavailable.is_some() && !consumer.waits)
     };
-    let is_explained = |queues: &[String]| !queues.is_empty() && queues.iter().all(waits);
+    // As do workers of a type whose breaker is open.
+    let is_held = |queue: &String| {
+        consumed_type(queue)
+            .is_some_and(|name| seen.breakers.iter().any(|(open, state)| open.as_str() == name && !state.is_closed()))
+    };
+    let is_explained =
+        |queues: &[String]| !queues.is_empty() && queues.iter().all(|queue| waits(queue) || is_held(queue));
     let channels = seen.channels.iter().flatten();
     let channels = channels.filter(|channel| is_ours(&channel.queues) && !is_explained(&channel.queues));
     let mut findings: Vec<Finding> = channels
@@ -53,6 +59,8 @@ pub(super) fn silent(topology: &Topology, desired: &Desired, seen: &Observation)
                 queues: channel.queues.clone(),
                 held: channel.held,
                 silent_seconds: silent.as_secs(),
+                // `topology dead-letter` holds letters too.
+                worker: channel.is_worker && channel.queues.iter().any(|queue| consumed_type(queue).is_some()),
             })
         })
         .collect();

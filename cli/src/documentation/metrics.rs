@@ -58,10 +58,12 @@ fn the_page_of_the_metrics_is_as_the_code_says() {
     let rows = [
         ("done", "the handler succeeded"),
         ("discarded", "the handler discarded the event"),
+        ("cancelled", "the event was cancelled while it ran"),
         ("retried", "the run failed, and the event is tried again, also in place"),
         ("requeued", "the handler put the event off"),
         ("dropped", "the run failed in a type with `on-failure: drop`"),
-        ("dead-lettered", "the event failed for good; it is a dead letter"),
+        ("dead-lettered", "the event failed for good, or expired before it started; it is a dead letter"),
+        ("expired", "the event expired before it started, and was discarded (`on-expiry: discard`)"),
         ("poison", "the message is no valid event; it is a dead letter"),
         ("rejected", "the copy of the event is larger than the broker takes; the broker dead-letters the delivery"),
     ];

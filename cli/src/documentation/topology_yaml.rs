@@ -50,6 +50,11 @@ fn part(level: &'static Level) -> Part {
         "`in-place`" => {
             ("Tries in place", "types.*.in-place.", "The keys of `in-place` in a type or in `defaults`.", Frame::Type)
         }
+        "`breaker`" => {
+            ("Breakers", "types.*.breaker.", "The keys of `breaker` in a type or in `defaults`.", Frame::Type)
+        }
+        "`notify`" => ("Notices", "notify.", "The keys of `notify`.", Frame::File),
+        "`life-cycle`" => ("Life of events", "life-cycle.", "The keys of `life-cycle`.", Frame::File),
         "`ladder`" => ("The ladder", "ladder.", "The keys of `ladder`.", Frame::File),
         "`redis`" => ("Redis", "redis.", "The keys of `redis`.", Frame::File),
         "a schedule" => (
@@ -186,11 +191,19 @@ fn values(kind: &Kind) -> String {
         Kind::Whole(least, most) => format!("a whole number from {least} to {most}"),
         Kind::Bytes(most) => format!("a number of bytes, or a text such as `64KiB`, up to `{}MiB`", most >> 20),
         Kind::Size(most) => format!("`off`, or a number of bytes, or a text such as `4KiB`, up to `{}KiB`", most >> 10),
+        Kind::Disk(least, most) => {
+            format!("a number of bytes, or a text such as `1GiB`, from `{}` to `{}`", size(*least), size(*most))
+        }
         Kind::Duration(least, most) => format!("a duration from `{}` to `{}`", amount(*least), amount(*most)),
+        Kind::DurationOr(word, least, most) => {
+            format!("`{word}`, or a duration from `{}` to `{}`", amount(*least), amount(*most))
+        }
+        Kind::Errors(most) => format!("a whole number from 1 to {most}, or a part such as `50%`"),
         Kind::Share => "a part from 0 to 1, or a text such as `20%`".to_owned(),
         Kind::Ttls { may_be_empty: true } => "a list of durations".to_owned(),
         Kind::Ttls { may_be_empty: false } => "a list of at least one duration".to_owned(),
         Kind::Switch => "`on` or `off`".to_owned(),
+        Kind::Pause => "`on`, `off`, or a text: the reason, which means `on`".to_owned(),
         Kind::Choice(words) => format!("one of {}", or(words)),
         Kind::Short(_, forms) => {
             format!("{}, or a map", codes(forms.iter().map(|form| form.word)))
@@ -206,6 +219,10 @@ fn values(kind: &Kind) -> String {
         Kind::Reference => "a JSON Pointer, or `{ const: TEXT }`".to_owned(),
         Kind::Zone => "a name such as `Europe/Berlin`".to_owned(),
     }
+}
+
+fn size(bytes: u64) -> String {
+    if bytes.trailing_zeros() >= 30 { format!("{}GiB", bytes >> 30) } else { format!("{}MiB", bytes >> 20) }
 }
 
 fn amount(duration: Duration) -> String {

@@ -109,6 +109,11 @@ impl From<&Picture> for Drawing {
         let alternate = drawing.edge("scheduler", "unrouted", "no binding, from any exchange");
         alternate.aside = true;
         drawing.edge("unrouted", "unrouted_queue", "#");
+        if let Some(about) = &picture.life_cycle {
+            drawing.node("life_cycle", Kind::Exchange, "life-cycle", &[], None);
+            drawing.node("life_cycle_queue", Kind::Queue, "life-cycle", &[about], None);
+            drawing.edge("life_cycle", "life_cycle_queue", "#");
+        }
         drawing
     }
 }

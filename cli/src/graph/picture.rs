@@ -5,11 +5,12 @@ use std::{collections::BTreeSet, time::Duration};
 use hatchery::internals::{
     compile::{BUSY, hatcheries},
     delay::Ladder,
+    life_cycle::{LifeCycle, Told},
     names::{self, Names},
     schedule::definition::Definition,
     source::SourceSpec,
     spec::{Coalesce, Delayed, Immediate, OnFailure, Retry, Topology, TypeSpec},
-    ttl::Ttl,
+    ttl::{Ttl, say},
     words::{EventType, Word},
 };
 
@@ -30,10 +31,23 @@ pub(crate) struct Picture {
     pub(super) sources: Vec<SourceQueue>,
     /// The schedules of the types that are drawn.
     pub(super) schedules: Vec<Schedule>,
+    /// Describes the stream that is told what happens to events. `None` without one.
+    pub(super) life_cycle: Option<String>,
     /// The number of types of the topology.
     pub(super) types: usize,
     /// The number of types that are in no lane.
     pub(super) left_out: usize,
+}
+
+/// Says in one line which transitions the stream keeps.
+fn about_life_cycle(spec: &LifeCycle) -> String {
+    let told = if spec.events == Told::All { "what happens to events" } else { "failures, and what people have done" };
+    let size = if spec.max_size.is_multiple_of(1 << 30) {
+        format!("{}GiB", spec.max_size >> 30)
+    } else {
+        format!("{}MiB", spec.max_size >> 20)
+    };
+    format!("a stream: {told}, for {} or {size}; no event comes here", say(spec.keep))
 }
 
 /// A hatchery.
@@ -141,6 +155,7 @@ impl Picture {
             lanes,
             sources: sources.collect(),
             schedules,
+            life_cycle: topology.life_cycle.has_stream().then(|| about_life_cycle(&topology.life_cycle)),
             types: topology.types.len(),
             left_out,
         }

@@ -71,7 +71,8 @@ fn trees(picture: &Picture) -> Vec<Tree> {
         },
         leaf("unrouted", "alternate exchange: messages without a binding"),
     ];
-    picture.sources.iter().map(source).chain(main).collect()
+    let life_cycle = picture.life_cycle.as_ref().map(|about| leaf("life-cycle", about));
+    picture.sources.iter().map(source).chain(main).chain(life_cycle).collect()
 }
 
 fn source(source: &SourceQueue) -> Tree {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use hatchery_admin::{
-    AdminError, Asked, Doomed,
+    AdminError, Asked, Doomed, PauseLine,
     plan::{Destruction, Plan},
 };
 use schemars::JsonSchema;
@@ -87,6 +87,8 @@ pub(crate) struct Report {
     elapsed_ms: Option<u64>,
     /// The objects that the topology owns on the broker, and those that keep them.
     objects: Vec<ChangeView>,
+    /// The pauses that are forgotten.
+    pauses: Vec<PauseLine>,
 }
 
 /// A destroy that stopped half-way.
@@ -114,7 +116,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     if shown.found.plan.is_blocked(true) {
         return Err(destroy.refused(&shown)?);
     }
-    let is_nothing = shown.found.plan.changes.is_empty();
+    let (is_nothing, pauses) = (shown.found.plan.changes.is_empty(), lines(&shown));
     if !args.auto_approve && !is_nothing {
         approve("Remove all of this?", output)?;
     }
@@ -127,7 +129,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     };
     let elapsed = started.elapsed();
     let told = match () {
-        () if !output.is_text() => destroy.report(&gone, removed, Some(elapsed)),
+        () if !output.is_text() => destroy.report(&gone, &pauses, removed, Some(elapsed)),
         () if is_nothing => Ok(()),
         () => output.print(&destroyed(removed, elapsed)),
     };
@@ -164,18 +166,25 @@ impl Destroy {
 
     /// Prints the JSON document of objects that are in use, and returns the error.
     fn refused(&self, doomed: &Doomed) -> io::Result<anyhow::Error> {
-        self.report(doomed, 0, None)?;
+        self.report(doomed, &lines(doomed), 0, None)?;
         let message = "some objects are in use, see the lines with `!`; nothing was removed. --force removes them too, \
                        and their messages are lost";
         Ok(Ended::new(Exit::Blocked, message).into())
     }
 
     fn render(&self, doomed: &Doomed) -> String {
-        screen(&doomed.found.plan, self.output.verbose, Output::drawing_columns())
+        let forgotten = lines(doomed).into_iter().map(|pause| forgotten(&pause));
+        screen(&doomed.found.plan, self.output.verbose, Output::drawing_columns()) + &forgotten.collect::<String>()
     }
 
     /// Prints the JSON document of this run. `elapsed` is `None` if nothing was destroyed.
-    fn report(&self, doomed: &Doomed, removed: usize, elapsed: Option<Duration>) -> io::Result<()> {
+    fn report(
+        &self,
+        doomed: &Doomed,
+        pauses: &[PauseLine],
+        removed: usize,
+        elapsed: Option<Duration>,
+    ) -> io::Result<()> {
         let Doomed { found: Destruction { plan, .. }, observed, .. } = doomed;
         if self.output.is_text() {
             return Ok(());
@@ -191,6 +200,7 @@ impl Destroy {
             removed,
             elapsed_ms: elapsed.map(|elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
             objects: plan.changes.iter().map(view).collect(),
+            pauses: pauses.to_vec(),
         })))
     }
 }
@@ -204,6 +214,15 @@ fn screen(plan: &Plan, verbose: bool, columns: usize) -> String {
     let lines = render::lines(plan, verbose, Asked { migrate: false, prune: true }, columns);
     let blocked = if counts.blocked > 0 { format!(", {} in use", counts.blocked) } else { String::new() };
     format!("{lines}Destroy: {} of {owner}{blocked}.\n", objects(counts.leftover + counts.blocked))
+}
+
+fn lines(doomed: &Doomed) -> Vec<PauseLine> {
+    doomed.pauses.iter().map(PauseLine::from).collect()
+}
+
+/// Returns a line about a pause that goes with the topology.
+fn forgotten(pause: &PauseLine) -> String {
+    format!("Forgets that {} is paused, {}\n", pause.what(), pause.about())
 }
 
 fn destroyed(removed: usize, elapsed: Duration) -> String {

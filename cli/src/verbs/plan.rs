@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use hatchery::internals::versions;
+use hatchery::internals::{names, versions};
 use hatchery_admin::{Asked, LeftoverTypes, Planned, live::Observed, plan::Plan};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     args::Common,
+    besides::Besides,
     connect::{self, told},
     exit::Exit,
     leftover_types, load,
@@ -18,7 +19,6 @@ use crate::{
     plan_flags::Flags,
     progress::Screen,
     render,
-    schedules::{self, Armed},
 };
 
 /// Show what would change on the broker, and change nothing
@@ -57,16 +57,23 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let (topology, text) = load::with_text(common, output)?;
-    let asked = args.asked.into();
+    let (asked, stream) = (args.asked.into(), names::control(topology.name.as_str()));
     let admin = connect::admin(common, topology, "topology plan")?;
-    let Planned { mut plan, observed, left_types: left, schedules } = admin.plan().await.map_err(told)?;
+    let planned = admin.plan().await.map_err(told)?;
+    let besides = Besides::planned(&planned);
+    let Planned { mut plan, observed, left_types: left, schedules, pauses } = planned;
     let source = Source::new(common.file.display().to_string(), &text);
     if let Some(fault) = observed.version.as_deref().and_then(versions::fault) {
         output.warn(&fault);
     }
-    let armed = schedules::armed(&schedules);
+    for node in admin.nodes_without_switches(&observed).await {
+        output.warn(&format!(
+            "{node} has no replica of the stream {stream}: clients that know this node alone start nothing and pause nothing \
+             (rabbitmq-streams add_replica {stream} {node})"
+        ));
+    }
     if let Some(path) = &args.out {
-        let file = PlanFile::new(&plan, &observed, &source, &text, &left, armed.as_deref(), asked)?;
+        let file = PlanFile::new(&plan, &observed, &source, &text, &left, &besides, asked)?;
         file.write(path)?;
     }
     // A plan file holds only changes of the broker, so the register's user is not in it. `apply` reads it again, and
@@ -75,15 +82,18 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     if let Some(refusal) = looked.and_then(|looked| looked.refusal) {
         plan.block(&refusal);
     }
-    show(&plan, &observed, &source, &left, armed.as_deref(), asked, output)?;
+    show(&plan, &observed, &source, &left, &besides, asked, output)?;
     leftover_types::warn(&left, output);
     if let Err(why) = schedules {
         output.warn(&format!("cannot plan the schedules: {why}"));
     }
-    Ok(match armed {
+    if let Err(why) = pauses {
+        output.warn(&format!("cannot plan the pauses: {why}"));
+    }
+    Ok(match asked.nothing_to_do(&plan) && !besides.is_change() {
         _ if !args.detailed_exitcode => Exit::Done,
-        None if asked.nothing_to_do(&plan) => Exit::Unreachable,
-        Some(armed) if asked.nothing_to_do(&plan) && !armed.iter().any(Armed::is_change) => Exit::Done,
+        true if !besides.is_known() => Exit::Unreachable,
+        true => Exit::Done,
         _ if plan.is_blocked(asked.migrate) || left.is_blocked(asked.prune) => Exit::Blocked,
         _ => Exit::Pending,
     })
@@ -103,22 +113,21 @@ fn show(
     observed: &Observed,
     source: &Source,
     left: &LeftoverTypes,
-    schedules: Option<&[Armed]>,
+    besides: &Besides,
     asked: Asked,
     output: Output,
 ) -> anyhow::Result<()> {
     match output.format {
         Format::Text => {
             let columns = Output::drawing_columns();
-            let schedules = schedules.unwrap_or_default();
-            output.print(&render::plan(plan, schedules, &source.file, output.verbose, asked, columns))?;
+            output.print(&render::plan(plan, besides, &source.file, output.verbose, asked, columns))?;
         }
-        Format::Json => output.json(&document(plan, observed, source, left, schedules, asked))?,
+        Format::Json => output.json(&document(plan, observed, source, left, besides, asked))?,
         Format::Ndjson => {
             for change in &plan.changes {
                 output.json(&Line::Change(with_line(change, plan, source)))?;
             }
-            output.json(&Line::Plan(head(plan, observed, &source.file, left, schedules, asked)))?;
+            output.json(&Line::Plan(head(plan, observed, &source.file, left, besides, asked)))?;
         }
     }
     Ok(())

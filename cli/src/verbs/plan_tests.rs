@@ -3,14 +3,18 @@
 
 use hatchery::internals::compile::{Desired, OWNER, compile};
 use hatchery_admin::{
-    ScheduleChange,
+    Name, Pause, PauseChange, Paused, PausedBy, ScheduleChange,
     live::{LiveExchange, LivePolicy, LiveQueue},
     plan::plan,
 };
 use rstest::rstest;
 
 use super::*;
-use crate::golden::{golden, screens};
+use crate::{
+    golden::{golden, screens},
+    pauses::PlannedPause,
+    schedules::Armed,
+};
 
 pub(crate) const FILE: &str = "\
 version: 1
@@ -169,11 +173,14 @@ const PRUNE: Asked = Asked { migrate: false, prune: true };
 fn a_plan_reads_as_in_its_golden_file(#[case] name: &str, #[case] asked: Asked, #[case] case: fn() -> Case) {
     let Case { file, observed } = case();
     let plan = plan(&read(&file), &observed);
-    screens(&format!("plan/{name}"), |columns| render::plan(&plan, &[], "topology.yaml", false, asked, columns));
+    screens(&format!("plan/{name}"), |columns| {
+        render::plan(&plan, &Besides::default(), "topology.yaml", false, asked, columns)
+    });
     if matches!(name, "classic-to-quorum" | "hatchery-ttl" | "stranger") {
         let source = Source::new("topology.yaml".to_owned(), &file);
+        let none = Besides { schedules: Some(Vec::new()), pauses: Some(Vec::new()) };
         let document =
-            serde_json::to_value(document(&plan, &observed, &source, &LeftoverTypes::default(), Some(&[]), asked));
+            serde_json::to_value(document(&plan, &observed, &source, &LeftoverTypes::default(), &none, asked));
         let document = document.expect("JSON");
         golden(&format!("tests/plan/{name}.json"), &format!("{document:#}\n"));
     }
@@ -191,7 +198,28 @@ fn a_plan_shows_what_becomes_of_schedules() {
     ];
     let changes = changes.map(|(name, change)| Armed::of((name.to_owned(), change)));
     let plan = plan(&read(FILE), &applied(&read(FILE)));
-    screens("plan/schedules", |columns| render::plan(&plan, &changes, "topology.yaml", false, NONE, columns));
-    let unchanged = render::plan(&plan, &changes[1..2], "topology.yaml", false, NONE, 80);
+    let besides = |changes: &[Armed]| Besides { schedules: Some(changes.to_vec()), pauses: None };
+    let drawn =
+        |changes: &[Armed], columns| render::plan(&plan, &besides(changes), "topology.yaml", false, NONE, columns);
+    screens("plan/schedules", |columns| drawn(&changes, columns));
+    let unchanged = drawn(&changes[1..2], 80);
     assert!(unchanged.starts_with("No changes."), "{unchanged}");
+}
+
+#[test]
+fn a_plan_shows_the_pauses_of_the_file() {
+    let since = "2026-06-01T01:00:00Z".parse().expect("a time");
+    let name = |text: &str| Name(text.parse().expect("a word"));
+    let change = |of, reason: &str, begins| {
+        let pause = Pause { of, by: PausedBy::File, reason: reason.to_owned(), since, until: None };
+        PlannedPause::of(&PauseChange { pause, begins })
+    };
+    let pauses = vec![
+        change(Paused::All, "", true),
+        change(Paused::Type(name("mail")), "the provider migrates to another data centre until Monday morning", true),
+        change(Paused::Source(name("hr")), "closed", false),
+    ];
+    let plan = plan(&read(FILE), &applied(&read(FILE)));
+    let besides = Besides { schedules: None, pauses: Some(pauses) };
+    screens("plan/pauses", |columns| render::plan(&plan, &besides, "topology.yaml", false, NONE, columns));
 }

@@ -3,7 +3,10 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
-use super::{apply, dead_letter, destroy, events, init, man, plan, publish, schedule, source, status, validate};
+use super::{
+    apply, breaker, dead_letter, destroy, events, init, man, pause, plan, publish, schedule, source, status, trace,
+    validate,
+};
 use crate::{
     args::UsageError,
     definitions::Definitions,
@@ -49,6 +52,8 @@ struct Answer {
 /// Every command that prints JSON.
 const ANSWERS: &[Answer] = &[
     same::<apply::Answer>("apply"),
+    same::<breaker::Closed>("breaker close"),
+    lines::<breaker::List, breaker::BreakerView>("breaker list"),
     same::<dead_letter::Swept>("dead-letter discard"),
     lines::<dead_letter::List, dead_letter::ListLine>("dead-letter list"),
     same::<dead_letter::Swept>("dead-letter replay"),
@@ -63,8 +68,10 @@ const ANSWERS: &[Answer] = &[
     same::<Drawing>("graph"),
     same::<init::Answer>("init"),
     same::<man::Answer>("man"),
+    same::<pause::Answer>("pause"),
     lines::<Document, plan::Line>("plan"),
     lines::<publish::Answer, publish::Line>("publish"),
+    same::<pause::Answer>("resume"),
     same::<schedule::Backfill>("schedule backfill"),
     lines::<schedule::List, schedule::ScheduleView>("schedule list"),
     same::<schedule::Acted>("schedule pause"),
@@ -74,6 +81,7 @@ const ANSWERS: &[Answer] = &[
     Answer { command: "schema", document: any_schema, line: any_schema },
     lines::<source::Tested, source::TestedLine>("source test"),
     same::<status::Document<'_>>("status"),
+    lines::<trace::Answer, hatchery::LifeCycleRecord>("trace"),
     same::<validate::Answer>("validate"),
     same::<hatchery::Summary>("work"),
 ];

@@ -257,10 +257,12 @@ fn text(summary: &Summary, columns: usize) -> String {
     let counts = [
         (summary.done, "done"),
         (summary.discarded, "discarded"),
+        (summary.cancelled, "cancelled"),
         (summary.retried, "to retry"),
         (summary.dropped, "dropped"),
         (summary.requeued, "requeued"),
         (summary.dead_lettered, "dead-lettered"),
+        (summary.expired, "expired"),
         (summary.poisoned, "poison"),
         (summary.rejected, "rejected"),
         (summary.replaced, "replaced"),
@@ -340,8 +342,10 @@ mod tests {
         let mut summary = Summary::default();
         screens("work/nothing", |columns| text(&summary, columns));
         (summary.done, summary.discarded, summary.retried, summary.dropped) = (120_000, 3, 1_204, 2);
-        (summary.requeued, summary.dead_lettered, summary.poisoned, summary.rejected) = (4, 17, 1, 1);
+        (summary.requeued, summary.dead_lettered, summary.expired) = (4, 17, 6);
+        (summary.poisoned, summary.rejected) = (1, 1);
         (summary.replaced, summary.stale, summary.given_back, summary.put_aside) = (30, 5, 10, 1);
+        summary.cancelled = 6;
         screens("work/everything", |columns| text(&summary, columns));
     }
 

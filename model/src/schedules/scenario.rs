@@ -110,6 +110,7 @@ impl Scenario {
                 catch_up: CatchUp::All,
                 on_failure: OnScheduleFailure::Continue,
             },
+            paused: None,
         }
     }
 }

@@ -105,6 +105,8 @@ pub(crate) struct Killer {
 /// The events that killed workers had finished and not settled.
 #[derive(Default)]
 pub(crate) struct Killed {
+    /// The workers that were killed, in order.
+    pub(crate) workers: Vec<u32>,
     /// For each kill, the number of these events.
     pub(crate) open: Vec<usize>,
     /// For each of these events, the workers.
@@ -152,6 +154,7 @@ impl Killer {
 
 impl Killed {
     fn add(&mut self, name: u32, open: Vec<String>) {
+        self.workers.push(name);
         self.open.push(open.len());
         for id in open {
             self.by.entry(id).or_default().insert(name);

@@ -35,5 +35,5 @@ pub(crate) use self::{
     process::Process,
     queues::{Message, Queues, declare, publish},
     settled::register_key,
-    traffic::{PAYLOAD, Working, publish_all, publish_plan, run_plan, watch},
+    traffic::{PAYLOAD, Working, publish_all, publish_plan, publish_shuffled, run_plan, watch},
 };

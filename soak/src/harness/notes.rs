@@ -21,6 +21,10 @@ pub(crate) enum Step {
     Done,
     /// A handler reports a failure.
     Failed,
+    /// A handler puts the event off.
+    Requeued,
+    /// A handler gives the event up.
+    Buried,
     /// The publish was confirmed.
     Confirmed,
     /// The publish was not confirmed.
@@ -36,6 +40,8 @@ pub(crate) struct Note {
     pub(crate) event_type: String,
     /// The event's id.
     pub(crate) id: String,
+    /// The attempts that the handler sees.
+    pub(crate) attempts: u32,
     /// The time, in microseconds since 1970.
     pub(crate) at: i64,
 }
@@ -50,8 +56,8 @@ impl Note {
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { by, step, event_type, id, at } = self;
-        write!(f, "{by} {step:?} {event_type} {id} {at}")
+        let Self { by, step, event_type, id, attempts, at } = self;
+        write!(f, "{by} {step:?} {event_type} {id} {attempts} {at}")
     }
 }
 
@@ -61,10 +67,11 @@ impl FromStr for Note {
     fn from_str(line: &str) -> io::Result<Self> {
         let bad = || io::Error::other(format!("no note: {line}"));
         let words: Vec<&str> = line.split(' ').collect();
-        let [by, step, event_type, id, at] = words[..] else { return Err(bad()) };
+        let [by, step, event_type, id, attempts, at] = words[..] else { return Err(bad()) };
         let step = Step::from_str(step, true).map_err(|_| bad())?;
-        let (by, at) = (by.parse().map_err(|_| bad())?, at.parse().map_err(|_| bad())?);
-        Ok(Self { by, step, event_type: event_type.to_owned(), id: id.to_owned(), at })
+        let (by, attempts) = (by.parse().map_err(|_| bad())?, attempts.parse().map_err(|_| bad())?);
+        let (event_type, id) = (event_type.to_owned(), id.to_owned());
+        Ok(Self { by, step, event_type, id, attempts, at: at.parse().map_err(|_| bad())? })
     }
 }
 
@@ -95,9 +102,9 @@ impl Pen {
     }
 
     /// Appends a note in one write, which the writes of other processes cannot interrupt.
-    pub(super) fn note(&self, step: Step, event_type: &str, id: &str) -> io::Result<()> {
-        let (event_type, id) = (event_type.to_owned(), id.to_owned());
-        let note = Note { by: self.by, step, event_type, id, at: Timestamp::now().as_microsecond() };
+    pub(super) fn note(&self, step: Step, event_type: &str, id: &str, attempts: u32) -> io::Result<()> {
+        let (by, event_type, id) = (self.by, event_type.to_owned(), id.to_owned());
+        let note = Note { by, step, event_type, id, attempts, at: Timestamp::now().as_microsecond() };
         (&self.file).write_all(format!("{note}\n").as_bytes())
     }
 }
@@ -135,16 +142,16 @@ mod tests {
         let folder = tempfile::TempDir::new()?;
         let mut notes = Notes::new(folder.path().join("notes"))?;
         let pens = [Pen::open(&notes.path, 1)?, Pen::open(&notes.path, 2)?];
-        let mut read = || -> io::Result<Vec<(u32, Step, String)>> {
-            Ok(notes.read()?.into_iter().map(|note| (note.by, note.step, note.id)).collect())
+        let mut read = || -> io::Result<Vec<(u32, Step, String, u32)>> {
+            Ok(notes.read()?.into_iter().map(|note| (note.by, note.step, note.id, note.attempts)).collect())
         };
-        pens[0].note(Step::Failed, "work", "7")?;
-        pens[1].note(Step::Done, "work", "fixed-1@1970-01-01T00:00:07Z")?;
+        pens[0].note(Step::Failed, "work", "7", 3)?;
+        pens[1].note(Step::Done, "work", "fixed-1@1970-01-01T00:00:07Z", 0)?;
         (&pens[0].file).write_all(b"1 Do")?;
-        let expected = [(1, Step::Failed, "7"), (2, Step::Done, "fixed-1@1970-01-01T00:00:07Z")];
-        assert_eq!(read()?, expected.map(|(by, step, id)| (by, step, id.to_owned())));
-        (&pens[0].file).write_all(b"ne work 9 7000001\n")?;
-        assert_eq!(read()?, [(1, Step::Done, "9".to_owned())]);
+        let expected = [(1, Step::Failed, "7", 3), (2, Step::Done, "fixed-1@1970-01-01T00:00:07Z", 0)];
+        assert_eq!(read()?, expected.map(|(by, step, id, attempts)| (by, step, id.to_owned(), attempts)));
+        (&pens[0].file).write_all(b"ne work 9 0 7000001\n")?;
+        assert_eq!(read()?, [(1, Step::Done, "9".to_owned(), 0)]);
         assert!(read()?.is_empty());
         Ok(())
     }

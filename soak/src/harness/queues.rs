@@ -69,7 +69,7 @@ async fn confirmed(
 
 pub(crate) struct Queues {
     connection: Connection,
-    /// All queues of the topology.
+    /// All queues of the topology. Its streams hold no events.
     pub(crate) all: Vec<String>,
     /// The queues that lead to a worker: all but the dead-letter queues and `unrouted`.
     pub(crate) ways: Vec<String>,
@@ -78,7 +78,8 @@ pub(crate) struct Queues {
 impl Queues {
     pub(crate) async fn connect(stage: &Stage) -> anyhow::Result<Self> {
         let connection = AmqpUrl::new(&stage.servers.amqp)?.connect("soak queues").await?;
-        let all: Vec<String> = compile::compile(&stage.topology)?.queues.into_iter().map(|queue| queue.name).collect();
+        let queues = compile::compile(&stage.topology)?.queues.into_iter().filter(|queue| !queue.is_stream());
+        let all: Vec<String> = queues.map(|queue| queue.name).collect();
         let rests = |name: &String| name.contains(".dead-letter.") || name.ends_with(".unrouted");
         let ways = all.iter().filter(|name| !rests(name)).cloned().collect();
         Ok(Self { connection, all, ways })

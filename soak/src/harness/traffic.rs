@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use futures_util::{TryStreamExt as _, stream};
 use hatchery::{CancellationToken, Hatchery, NewEvent, Outcome, Publisher, Run, Summary, WorkError};
 use hatchery_soak::{
+    chance::Chance,
     console::Console,
     plan::{Plan, Wait},
     runs::{self, Runs},
@@ -74,6 +75,21 @@ pub(crate) async fn publish_all(
 ) -> anyhow::Result<()> {
     let published = publisher.publish_stream(stream::iter(events));
     published.try_for_each(|_| ready(Ok(()))).await.context("an event was not confirmed")
+}
+
+/// Publishes this many events of a type, with their numbers as ids, in a random order. `with` adds to an event what it needs.
+pub(crate) fn publish_shuffled(
+    hatchery: &Hatchery,
+    chance: &mut Chance,
+    event_type: &'static str,
+    events: u32,
+    with: impl Fn(u32, NewEvent) -> NewEvent + Send + 'static,
+) -> JoinHandle<anyhow::Result<()>> {
+    let mut order: Vec<u32> = (0..events).collect();
+    chance.shuffle(&mut order);
+    let publisher = hatchery.publisher();
+    let event = move |number: u32| with(number, NewEvent::new(event_type, PAYLOAD.to_vec()).id(number.to_string()));
+    tokio::spawn(async move { publish_all(&publisher, order.into_iter().map(event)).await })
 }
 
 /// A worker that notes its runs.

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn note(by: u32, step: Step, id: &str, at: i64) -> Note {
-        Note { by, step, event_type: "work-0".to_owned(), id: id.to_owned(), at }
+        Note { by, step, event_type: "work-0".to_owned(), id: id.to_owned(), attempts: 0, at }
     }
 
     fn run(by: u32, id: &str, at: i64) -> [Note; 2] {

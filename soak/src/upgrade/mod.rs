@@ -244,8 +244,10 @@ impl Deployment<'_> {
             .iter()
             .filter(|run| run.event_type == TICK)
             .flat_map(|run| {
-                let mark =
-                    |step, at| Note { by: run.worker, step, event_type: TICK.to_owned(), id: run.id.clone(), at };
+                let mark = |step, at| {
+                    let (by, event_type, id) = (run.worker, TICK.to_owned(), run.id.clone());
+                    Note { by, step, event_type, id, attempts: 0, at }
+                };
                 [mark(Step::Begun, run.begun), mark(Step::Done, run.ended)]
             })
             .collect();

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::{
     consumer::Consumer,
+    follower::Follower,
     queues,
     script::Script,
     vhost::{Content, Vhost, VhostState, missing_exchange, missing_queue, timestamp},
@@ -20,7 +21,7 @@ use crate::{
         compile::Desired,
         wire::{Incoming, Message},
     },
-    ports::{Broker, BrokerError, BrokerIdentity, Clock, Confirming, Deliveries, Delivery, Order},
+    ports::{Broker, BrokerError, BrokerIdentity, Clock, Confirming, Deliveries, Delivery, Order, Ready},
 };
 
 /// Runs a compiled topology without a server, by RabbitMQ's rules for routing, TTLs, dead letters and returned
@@ -66,7 +67,19 @@ impl MemoryBroker {
         self.shared.changed.notify_waiters();
     }
 
-    /// Returns the messages that are ready in all queues, by queue and in the order of delivery.
+    /// Returns the last message of a stream.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn last_of(&self, stream: &str) -> Option<bytes::Bytes> {
+        Some(self.shared.state().queues.stream(stream)?.back()?.content.body.clone())
+    }
+
+    /// Removes all messages of a stream.
+    #[cfg(test)]
+    pub(crate) fn empty_stream(&self, stream: &str) {
+        self.shared.state().queues.empty(stream);
+    }
+
+    /// Returns the messages that are ready in all queues but streams, by queue and in the order of delivery.
     #[must_use]
     pub fn waiting(&self) -> Vec<Waiting> {
         let state = self.shared.state();
@@ -75,7 +88,7 @@ impl MemoryBroker {
             message: state.incoming(queue, message),
             expires: message.expires.and_then(timestamp),
         };
-        let all = state.queues.ready();
+        let all = state.queues.ready().filter(|(queue, _)| state.queues.stream(queue).is_none());
         all.flat_map(|(queue, messages)| messages.map(move |message| waiting(queue, message))).collect()
     }
 }
@@ -88,6 +101,15 @@ impl fmt::Debug for MemoryBroker {
 
 #[async_trait]
 impl Broker for MemoryBroker {
+    async fn record(&self, record: Message) -> Result<Confirming, BrokerError> {
+        if self.shared.script.as_ref().is_some_and(|script| script.are_records_scripted) {
+            return self.send(record).await;
+        }
+        let Message { exchange, routing_key, properties, body } = record;
+        let taken = self.shared.publish(&exchange, &queues::Message::new(&routing_key, Content { properties, body }));
+        Ok(Box::pin(std::future::ready(taken)))
+    }
+
     async fn send(&self, message: Message) -> Result<Confirming, BrokerError> {
         if let Some(script) = &self.shared.script {
             script.publish(&message).await?;
@@ -126,10 +148,20 @@ impl Broker for MemoryBroker {
         Ok(Box::new(Consumer { shared, number, queue, prefetch, order, left: is_careful.then_some(prefetch) }))
     }
 
+    async fn follow(&self, stream: &str) -> Result<Box<dyn Deliveries>, BrokerError> {
+        Ok(Box::new(Follower::open(&self.shared, stream)?))
+    }
+
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
-        let mut state = self.shared.state();
-        state.require(queue)?;
-        Ok(self.shared.deliver(&mut state, None, queue))
+        let taken = {
+            let mut state = self.shared.state();
+            state.require(queue)?;
+            self.shared.deliver(&mut state, None, queue)
+        };
+        if let Some(script) = &self.shared.script {
+            script.take_answers().await;
+        }
+        Ok(taken)
     }
 
     #[cfg(feature = "internals")]
@@ -137,10 +169,15 @@ impl Broker for MemoryBroker {
         Ok(Box::new(super::look::QueueLook::open(&self.shared, queue)?))
     }
 
-    async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
-        let count = self.shared.state().queues.count(queue);
-        let count = count.ok_or_else(|| missing_queue(queue))?;
-        Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    async fn ready(&self, queue: &str) -> Result<Ready, BrokerError> {
+        if self.shared.script.as_ref().is_some_and(|script| script.leaderless.load(Ordering::SeqCst)) {
+            return Ok(Ready { messages: 0, consumers: 0 });
+        }
+        let state = self.shared.state();
+        let messages = state.queues.count(queue).ok_or_else(|| missing_queue(queue))?;
+        let consumers = state.consumers.values().filter(|consumed| *consumed == queue).count();
+        let [messages, consumers] = [messages, consumers].map(|count| u64::try_from(count).unwrap_or(u64::MAX));
+        Ok(Ready { messages, consumers })
     }
 
     async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {

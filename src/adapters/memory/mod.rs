@@ -2,6 +2,7 @@
 
 mod broker;
 mod consumer;
+mod follower;
 #[cfg(feature = "internals")]
 mod look;
 pub mod queues;

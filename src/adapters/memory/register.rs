@@ -10,19 +10,19 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::script::Script;
+use super::script::{Script, unreachable};
 use crate::{
     domain::{
         register::{
             Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed,
-            Reserve, Reserved, Settle, Subject,
+            Reserve, Reserved, Settle, Subject, Terms,
             index::{self, Find, Found, Shown, TypeCounts},
             state::{Shard, SlotState},
             transitions::At,
         },
         words::EventType,
     },
-    ports::{Clock, Index, Register, RegisterError, ScheduleStates},
+    ports::{Clock, Index, NamedStates, Register, RegisterError, Replaced, Reports, StateChange, StateKind},
 };
 
 /// Keeps the register without Redis: the pure transitions of the protocol on one shard, with the time of a given clock.
@@ -37,8 +37,7 @@ pub struct MemoryRegister {
 struct Held {
     shard: Shard,
     index: index::shard::Index,
-    /// The states of the schedules.
-    schedules: BTreeMap<String, String>,
+    states: BTreeMap<(StateKind, String), String>,
     /// When the turn to heal is free again, in µs.
     turn: i64,
 }
@@ -99,6 +98,14 @@ impl MemoryRegister {
     }
 }
 
+/// The word for a kind of state in the diary.
+const fn word(kind: StateKind) -> &'static str {
+    match kind {
+        StateKind::Schedule => "schedule",
+        StateKind::Breaker => "breaker",
+    }
+}
+
 impl fmt::Debug for MemoryRegister {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryRegister").finish_non_exhaustive()
@@ -106,35 +113,44 @@ impl fmt::Debug for MemoryRegister {
 }
 
 #[async_trait]
-impl ScheduleStates for MemoryRegister {
-    async fn schedules(&self) -> Result<BTreeMap<String, String>, RegisterError> {
-        Ok(self.lock().schedules.clone())
+impl NamedStates for MemoryRegister {
+    async fn states(&self, kind: StateKind) -> Result<BTreeMap<String, String>, RegisterError> {
+        let held = self.lock();
+        let of_kind = held.states.iter().filter(|((other, _), _)| *other == kind);
+        Ok(of_kind.map(|((_, name), text)| (name.clone(), text.clone())).collect())
     }
 
-    async fn schedule(&self, name: &str) -> Result<Option<String>, RegisterError> {
+    async fn state(&self, kind: StateKind, name: &str) -> Result<Option<String>, RegisterError> {
         if let Some(script) = &self.script {
-            script.answer(format!("schedule {name}"))?;
+            script.answer(format!("{} {name}", word(kind)))?;
         }
-        Ok(self.lock().schedules.get(name).cloned())
+        Ok(self.lock().states.get(&(kind, name.to_owned())).cloned())
     }
 
-    async fn replace_schedule(
+    async fn replace_states(
         &self,
-        name: &str,
-        before: Option<&str>,
-        after: Option<&str>,
-    ) -> Result<bool, RegisterError> {
-        if let Some(script) = &self.script {
-            script.answer(format!("replace schedule {name}"))?;
-        }
-        let schedules = &mut self.lock().schedules;
-        let is_before = schedules.get(name).map(String::as_str) == before;
-        match after {
-            _ if !is_before => {}
-            Some(after) => drop(schedules.insert(name.to_owned(), after.to_owned())),
-            None => drop(schedules.remove(name)),
-        }
-        Ok(is_before)
+        kind: StateKind,
+        changes: &[StateChange<'_>],
+    ) -> Result<Vec<Replaced>, RegisterError> {
+        let script = self.script.as_ref();
+        let names: Vec<&str> = changes.iter().map(|change| change.name).collect();
+        let call = || format!("replace {} {}", word(kind), names.join(" "));
+        let are_contested = script.map_or(Ok(false), |script| script.states(call()))?;
+        let states = &mut self.lock().states;
+        let replace = |change: &StateChange<'_>| {
+            let key = (kind, change.name.to_owned());
+            let now = states.get(&key).cloned();
+            if are_contested || now.as_deref() != change.before {
+                return Err(now);
+            }
+            match change.after {
+                Some(after) => drop(states.insert(key, after.to_owned())),
+                None => drop(states.remove(&key)),
+            }
+            Ok(())
+        };
+        let replaced = changes.iter().map(replace).collect();
+        if script.is_some_and(|script| script.loses_states()) { Err(unreachable()) } else { Ok(replaced) }
     }
 
     async fn take_turn(&self, length: Duration) -> Result<bool, RegisterError> {
@@ -146,6 +162,8 @@ impl ScheduleStates for MemoryRegister {
         Ok(is_free)
     }
 }
+
+impl Reports for MemoryRegister {}
 
 #[async_trait]
 impl Register for MemoryRegister {
@@ -197,7 +215,7 @@ impl Register for MemoryRegister {
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<ClaimAnswer>, RegisterError> {
         let scripted = self.script.as_ref().map(|script| script.claim(batch)).transpose()?;
         let mut scripted = scripted.into_iter().flatten();
-        Ok(self.answer(
+        let answers = self.answer(
             batch,
             |call| (&call.subject, Some(&call.stamp.slot)),
             |held, now, call| {
@@ -206,7 +224,11 @@ impl Register for MemoryRegister {
                 }
                 held.shard.claim(now, call)
             },
-        ))
+        );
+        if let Some(script) = &self.script {
+            script.claim_answers().await?;
+        }
+        Ok(answers)
     }
 
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
@@ -293,6 +315,12 @@ impl Index for MemoryRegister {
         let held = self.lock();
         let now = self.now();
         Ok(batch.iter().map(|(subject, slot)| held.index.look_at(now, &held.shard, subject, slot)).collect())
+    }
+
+    async fn cancelled_runs(&self, batch: &[(Subject, DedupSlot, Terms)]) -> Result<Vec<bool>, RegisterError> {
+        let (held, now) = (self.lock(), self.now());
+        let holds = |(subject, slot, terms): &(_, _, _)| held.shard.has_cancelled_run(now, subject, slot, terms);
+        Ok(batch.iter().map(holds).collect())
     }
 
     async fn kept(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {

@@ -70,22 +70,30 @@ pub struct Script {
     pub(crate) stuck: AtomicUsize,
     /// How long the broker takes to confirm a message that it has taken.
     pub(crate) confirms_after: Mutex<Duration>,
+    /// How long the broker takes to answer a `basic.get`.
+    pub(crate) gets_take: Mutex<Duration>,
     /// Each confirm waits for a permit of this semaphore and keeps it.
     pub(crate) confirms: Option<Semaphore>,
     /// The number of publishes that wait for their confirm.
     pub(crate) unconfirmed: AtomicUsize,
     /// The highest number of publishes that have waited for their confirms at once.
     pub(crate) most_unconfirmed: AtomicUsize,
+    /// Whether records of what happens to events are scripted too.
+    pub(crate) are_records_scripted: bool,
     /// Whether every message is larger than the broker takes.
     pub(crate) narrow: AtomicBool,
     /// Whether the program has closed its connections.
     pub(crate) closed: AtomicBool,
     /// Whether every `consume` fails.
     pub(crate) absent: AtomicBool,
+    /// Whether the broker refuses to read streams, and ends those who read one.
+    pub(crate) hides_streams: AtomicBool,
     /// When `consume` was called.
     pub(crate) asked: Mutex<Vec<Instant>>,
     /// Whether a consumer ends after as many deliveries as its prefetch. Its deliveries outlive it.
     pub(crate) careful: AtomicBool,
+    /// Whether the queues have no leader: the broker says that nothing is in them, and that they have no consumer.
+    pub(crate) leaderless: AtomicBool,
     /// The number of deliveries that were given back.
     pub(crate) came_back: AtomicUsize,
     /// Whether the broker drops a delivery that is given back, so that a test sees the delivery once.
@@ -93,6 +101,16 @@ pub struct Script {
 
     /// The register's next answers to claims. Without a scripted answer it follows the protocol.
     pub(crate) claims: Mutex<Vec<ClaimAnswer>>,
+    /// How long the register takes to answer a claim.
+    pub(crate) claims_take: Mutex<Duration>,
+    /// The register grants this many of the next calls that claim, and their answers are lost.
+    pub(crate) lost_claims: AtomicUsize,
+    /// The register carries out this many of the next changes of states, and their answers are lost.
+    pub(crate) lost_states: AtomicUsize,
+    /// Whether another worker changes each state before this one can.
+    pub(crate) are_states_contested: AtomicBool,
+    /// The answer to each change of a state, if it is refused.
+    pub(crate) refused_states: Mutex<Option<RegisterError>>,
     /// The tokens of claims: true until the claim is released.
     pub(crate) claimed: Mutex<HashMap<Uuid, bool>>,
     /// The ids of events that may have killed their worker.
@@ -202,6 +220,21 @@ impl Script {
         self.unconfirmed.fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// Waits until the answer to a `basic.get` comes.
+    pub(super) async fn take_answers(&self) {
+        let takes = *lock(&self.gets_take);
+        if !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
+    }
+
+    pub(super) fn follow(&self, stream: &str) -> Result<(), BrokerError> {
+        if self.hides_streams.load(Ordering::SeqCst) {
+            let (what, reason) = (format!("the queue {stream}"), "PRECONDITION_FAILED".to_owned());
+            return Err(BrokerError::Rejected { what, reason });
+        }
+        Ok(())
+    }
     pub(super) fn consume(&self) -> Result<(), BrokerError> {
         lock(&self.asked).push(Instant::now());
         if self.absent.load(Ordering::SeqCst) {
@@ -252,6 +285,29 @@ impl Script {
         }
         self.answer(if batch[0].alone { "claim alone" } else { "claim" })?;
         Ok(answers)
+    }
+
+    /// Waits until the answer to a claim comes. The error is an answer that is lost.
+    pub(super) async fn claim_answers(&self) -> Result<(), RegisterError> {
+        let takes = *lock(&self.claims_take);
+        if !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
+        if is_one_of(&self.lost_claims) { Err(unreachable()) } else { Ok(()) }
+    }
+
+    /// Called before states are changed. Returns whether another worker has changed them meanwhile.
+    pub(super) fn states(&self, call: String) -> Result<bool, RegisterError> {
+        self.answer(call)?;
+        match &*lock(&self.refused_states) {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.are_states_contested.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// Whether the answer to a change of states is lost.
+    pub(super) fn loses_states(&self) -> bool {
+        is_one_of(&self.lost_states)
     }
 
     pub(super) fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {

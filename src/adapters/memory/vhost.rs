@@ -17,6 +17,8 @@ use super::{
 use crate::{
     domain::{
         compile::Desired,
+        names,
+        switches::Switches,
         wire::{Headers, Incoming, Properties, Value},
     },
     ports::{BrokerError, Clock, Delivery, Disposition, Order, Receipt, Written},
@@ -136,9 +138,13 @@ impl Vhost {
 }
 
 impl VhostState {
+    /// The switches are as `topology apply` leaves them: nothing is paused.
     pub(super) fn new(desired: &Desired) -> Self {
+        let mut queues = Queues::new(desired);
+        let first = Content { properties: Properties::default(), body: Switches::default().text().into() };
+        queues.put(&names::control(&desired.owner), queues::Message::new("", first));
         Self {
-            queues: Queues::new(desired),
+            queues,
             unacknowledged: BTreeMap::new(),
             consumers: BTreeMap::new(),
             #[cfg(feature = "internals")]

@@ -31,7 +31,10 @@ use super::{
     returns::Returns,
     url::Node,
 };
-use crate::ports::{BrokerError, BrokerIdentity};
+use crate::{
+    domain::names,
+    ports::{BrokerError, BrokerIdentity},
+};
 
 /// How long a connection may take to open. lapin itself has no limit for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -197,7 +200,6 @@ impl NodeConnection {
     }
 
     /// Returns the error that the broker is unreachable, for this reason.
-    #[cfg(feature = "internals")]
     pub(super) fn unreachable(&self, reason: String) -> BrokerError {
         self.url.unreachable(reason)
     }
@@ -244,8 +246,16 @@ impl NodeConnection {
 
 /// Waits for the answer to a call. Fails if no answer comes within [`ANSWER_LIMIT`].
 pub(super) async fn answer<T>(call: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
-    tokio::time::timeout(ANSWER_LIMIT, call).await.unwrap_or_else(|_| {
-        let reason = format!("no answer within {} s", ANSWER_LIMIT.as_secs());
+    answer_within(ANSWER_LIMIT, call).await
+}
+
+/// Waits for the answer to a call. Fails if no answer comes within the limit.
+pub(super) async fn answer_within<T>(
+    limit: Duration,
+    call: impl Future<Output = lapin::Result<T>>,
+) -> lapin::Result<T> {
+    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+        let reason = format!("no answer within {} s", limit.as_secs());
         Err(io::Error::new(Io::TimedOut, reason).into())
     })
 }
@@ -334,7 +344,7 @@ fn is_closed(kind: Io) -> bool {
 fn properties(name: &str) -> ConnectionProperties {
     ConnectionProperties::default()
         .with_connection_name(name.into())
-        .with_client_property("product".into(), "hatchery".into())
+        .with_client_property("product".into(), names::PRODUCT.into())
         .with_client_property("version".into(), env!("CARGO_PKG_VERSION").into())
         .with_client_property("pid".into(), std::process::id().to_string().into())
 }

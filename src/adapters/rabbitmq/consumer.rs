@@ -39,6 +39,12 @@ const LARGEST: usize = 256;
 /// The argument with which a consumer says how long RabbitMQ is to wait for an acknowledgement. RabbitMQ before 4.3 ignores it.
 pub(super) const TIMEOUT: &str = "x-consumer-timeout";
 
+/// How RabbitMQ's refusal ends if the node has no replica of a stream, or it does not run yet. Another node may have one.
+pub(super) const NO_REPLICA: &str = "replica on the local node";
+
+/// How many messages of a stream are delivered before the first is acknowledged.
+const OF_STREAM: u16 = 16;
+
 /// How a queue is consumed.
 #[derive(Clone)]
 pub(super) struct How {
@@ -51,6 +57,22 @@ pub(super) struct How {
     /// [`QUIET`], except in tests.
     pub(super) quiet: Duration,
     pub(super) burst: Burst,
+    /// Whether the queue is a stream, which is read from its last message on.
+    pub(super) is_stream: bool,
+}
+
+impl How {
+    /// One message at a time. The broker waits for its acknowledgement for as long as it waits by itself.
+    pub(super) fn one_by_one() -> Self {
+        let (unavailable, hold, burst) = (None, None, Burst::default());
+        Self { prefetch: 1, order: Order::Kept, unavailable, hold, quiet: QUIET, burst, is_stream: false }
+    }
+
+    /// From the last message on. Nobody waits for the acknowledgements before a channel closes: they remove nothing.
+    pub(super) fn of_stream(quiet: Duration) -> Self {
+        let (unavailable, hold, burst) = (None, None, Burst::default());
+        Self { prefetch: OF_STREAM, order: Order::Any, unavailable, hold, quiet, burst, is_stream: true }
+    }
 }
 
 pub(super) async fn consume(
@@ -60,7 +82,7 @@ pub(super) async fn consume(
     how: How,
     suspects: &Suspects,
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
-    let begun = begin(&channel, queue, how.prefetch, how.unavailable.as_deref(), how.hold).await;
+    let begun = begin(&channel, queue, &how).await;
     let consumer = begun.map_err(|error| failed(&link, queue, suspects, &error))?;
     let answers = Answers::start(Arc::clone(&link), channel.clone(), how.prefetch, how.burst.clone());
     Ok(Box::new(Queue {
@@ -79,25 +101,23 @@ pub(super) async fn consume(
     }))
 }
 
-pub(super) async fn begin(
-    channel: &Channel,
-    queue: &str,
-    prefetch: u16,
-    unavailable: Option<&str>,
-    hold: Option<Duration>,
-) -> lapin::Result<Consumer> {
+pub(super) async fn begin(channel: &Channel, queue: &str, how: &How) -> lapin::Result<Consumer> {
     deliveries(channel, async {
         // The prefetch is set before consuming, because lapin's buffer of deliveries has no bound of its own.
-        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+        channel.basic_qos(how.prefetch, BasicQosOptions::default()).await?;
         // A random tag: the connection's name, which tells whose consumer this is, may be too long for a consumer tag.
         let tag = uuid::Uuid::now_v7().simple().to_string();
         let (options, mut arguments) = (BasicConsumeOptions::default(), FieldTable::default());
-        // The default priority. Streams refuse the argument, and nothing else tells a stream from a queue.
-        arguments.insert("x-priority".into(), AMQPValue::LongInt(0));
-        if let Some(reason) = unavailable {
-            arguments.insert(names::UNAVAILABLE.into(), AMQPValue::LongString(reason.into()));
+        if how.is_stream {
+            arguments.insert("x-stream-offset".into(), AMQPValue::LongString("last".into()));
+        } else {
+            // The default priority. Streams refuse the argument, and nothing else tells a stream from a queue.
+            arguments.insert("x-priority".into(), AMQPValue::LongInt(0));
         }
-        if let Some(hold) = hold {
+        if let Some(reason) = &how.unavailable {
+            arguments.insert(names::UNAVAILABLE.into(), AMQPValue::LongString(reason.as_str().into()));
+        }
+        if let Some(hold) = how.hold {
             let millis = i64::try_from(hold.as_millis()).unwrap_or(i64::MAX);
             arguments.insert(TIMEOUT.into(), AMQPValue::LongLongInt(millis));
         }
@@ -137,11 +157,11 @@ impl Queue {
     /// before the next consumer is given a later one.
     fn begin_reconsume(&mut self) {
         let (link, channel) = (Arc::clone(&self.link), self.channel.clone());
-        let (queue, How { prefetch, unavailable, hold, .. }) = (self.name.clone(), self.how.clone());
+        let (queue, how) = (self.name.clone(), self.how.clone());
         self.reconsume = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             answer(channel.close(200, ShortString::from("done"))).await?;
             let channel = answer(link.connection.create_channel()).await?;
-            let consumer = begin(&channel, &queue, prefetch, unavailable.as_deref(), hold).await?;
+            let consumer = begin(&channel, &queue, &how).await?;
             Ok((channel, consumer))
         })));
     }
@@ -151,6 +171,15 @@ impl Queue {
         self.answers = Answers::start(link, channel.clone(), self.how.prefetch, self.how.burst.clone());
         (self.channel, self.consumer) = (channel, consumer);
         self.quiet_since = Instant::now();
+    }
+
+    /// Logs that the consumer has failed. Whoever follows a stream says what that means.
+    fn log_failed(&self, error: &BrokerError) {
+        if self.how.is_stream {
+            tracing::debug!(%error, "the consumer of {} failed", self.name);
+        } else {
+            self.link.log_consumer_failed(&self.name, error);
+        }
     }
 
     fn delivery(&self, mut received: lapin::message::Delivery) -> Delivery {
@@ -219,7 +248,7 @@ impl Deliveries for Queue {
                         Ok((channel, consumer)) => self.go_on(channel, consumer),
                         Err(error) => {
                             let error = failed(&self.link, &self.name, &self.suspects, &error);
-                            self.link.log_consumer_failed(&self.name, &error);
+                            self.log_failed(&error);
                             self.ended = true;
                         }
                     }
@@ -244,7 +273,7 @@ impl Deliveries for Queue {
                     self.suspects.note(&self.name, &error);
                     self.answers.end(error.to_string());
                     let error = self.link.translate(&error, &format!("the queue {}", self.name));
-                    self.link.log_consumer_failed(&self.name, &error);
+                    self.log_failed(&error);
                 }
                 None if self.cancelled => tracing::debug!("the consumer of {} has ended", self.name),
                 None => {

@@ -37,8 +37,8 @@ impl AmqpUrl {
                     AMQPErrorKind::Hard(_) => {
                         let perhaps = match suspects::unreadable(error) {
                             Some(_) => {
-                                ", because it was too busy to start a queue, or at a message that cannot be read \
-                                          (docs/operations/untranslatable.md)"
+                                ", because it was too busy to start a queue, or most nodes of a stream are down, or at a message \
+                                 that cannot be read (docs/operations/untranslatable.md)"
                             }
                             None => "",
                         };
@@ -57,10 +57,10 @@ pub(super) fn reason(error: &lapin::Error) -> String {
     tls::explain(&**io).unwrap_or_else(|| error.to_string())
 }
 
-/// Whether a reply says that the node of a queue is down. A classic queue is on one node. While that node is down, the
-/// other nodes answer as if the queue were missing, and only the text differs.
+/// Whether a reply `NOT_FOUND` is about an object that exists. While the node of a classic queue is down, the other nodes answer
+/// with this code, and so does a node that has just joined a cluster for a stream. A reply about a missing object says `no`.
 pub(super) fn says_down(reply: &str) -> bool {
-    reply.contains("home node") && reply.contains("is down or inaccessible")
+    !reply.starts_with("NOT_FOUND - no ")
 }
 
 /// Returns the missing object that a reply such as `NOT_FOUND - no queue 'x' in vhost '/'` names, or else `object`.
@@ -76,6 +76,7 @@ fn missing(reason: &str, object: &str) -> String {
 #[cfg(test)]
 mod tests {
     use lapin::protocol::AMQPError;
+    use rstest::rstest;
 
     use super::*;
 
@@ -85,9 +86,13 @@ mod tests {
         assert_eq!(missing(reason, "?"), "the queue billing.processor.mail");
     }
 
-    #[test]
-    fn a_queue_whose_node_is_down_is_not_missing() {
-        let down = "NOT_FOUND - home node 'rabbit@b' of durable queue 'billing.processor.mail' in vhost '/' is down or inaccessible";
+    #[rstest]
+    #[case::node_down("NOT_FOUND - home node 'rabbit@b' of durable queue 'q' in vhost '/' is down or inaccessible")]
+    #[case::timeout("NOT_FOUND - failed to perform operation on queue 'q' in vhost '/' due to timeout")]
+    #[case::node_just_joined(
+        "NOT_FOUND - failed to perform operation on queue 'q' in vhost '/': its master replica <13088.1.0> may be stopping or being demoted"
+    )]
+    fn a_queue_whose_node_does_not_answer_is_not_missing(#[case] down: &str) {
         let url = AmqpUrl::new("amqp://broker").expect("a URL");
         let said = |reason: &str| {
             let error = AMQPError::new(AMQPSoftError::NOTFOUND.into(), reason.into());

@@ -11,15 +11,20 @@
 //! - For the same reason a look that ends early reads on until a message that was never delivered before: otherwise its
 //!   messages would return behind those that an earlier look has returned.
 //!
-//! A consumer that is full with messages that stay in the queue is cancelled, and keeps them. The next consumer has twice
-//! the prefetch, so that a large queue needs few consumers, and a small look holds few messages in memory. Nothing may be on
-//! its way to a consumer that is cancelled: RabbitMQ's channel would return such a message at once, before the others
-//! (measured on 3.10.8: 464 of 33,000 letters out of order).
+//! A look reads in rounds. The consumer of a round gets as many messages as its prefetch, is cancelled, and keeps what the caller
+//! does not acknowledge. So nothing is on its way to a consumer that is cancelled: RabbitMQ's channel would return such a message
+//! at once, before the others (measured on 3.10.8: 464 of 33,000 letters out of order). And a round fits into memory, as
+//! RabbitMQ sends all that the prefetch allows, whether or not somebody reads it: a round begins with few messages, and
+//! has at most twice as many as the one before, as long as they would be no more than [`ROUND`] bytes if each were as large as the
+//! largest of that one.
+//!
+//! A queue whose leader is away or slow answers a passive declare with 0 messages. So a 0 counts only after a first round of one
+//! message: a quorum queue answers its `basic.consume` through its leader.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use lapin::{
     Channel, Consumer,
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions, QueueDeleteOptions},
@@ -29,7 +34,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     codec,
-    connection::{NodeConnection, answer, deliveries},
+    connection::{ANSWER_LIMIT, NodeConnection, answer, answer_within, deliveries},
     receipts::{Answers, Burst},
     suspects,
 };
@@ -39,12 +44,32 @@ use crate::{
     ports::{BrokerError, Delivery, LOOK_IN_FLIGHT, Look},
 };
 
-/// The prefetch of the first consumer: room for the messages that the caller holds, and for as many that stay.
-const FIRST_PREFETCH: u16 = 2_048;
+/// The messages of the first round. Nothing is known of their size.
+const FIRST_ROUND: u16 = 4;
 
-/// How long the look waits for a delivery before it asks whether the queue has more. If twice in a row it has none, others hold
-/// the rest: what RabbitMQ was sending at the first question came before its second answer.
+/// The bytes that the messages of a round have together, as far as those before tell.
+const ROUND: usize = 32 << 20;
+
+/// The bytes of the messages that the caller gets at a time, unless one alone has more.
+const HANDED: usize = 4 << 20;
+
+/// A round has at least this part of the messages that the look holds. RabbitMQ returns the messages of up to 32 consumers in the order
+/// of their tags (an Erlang map that is larger has no order), so a look that leaves very many large letters takes larger rounds.
+const LEAST_PART: u64 = 8;
+
+/// How long the look waits for a delivery before it asks whether the queue has more. If twice in a row it has none and has
+/// consumers of others, those hold the rest.
 const LULL: Duration = Duration::from_millis(500);
+
+/// How long the last messages may be on their way, when the queue has no more and nobody else is seen who could hold them. A busy
+/// broker takes seconds to send large messages.
+const ON_THEIR_WAY: Duration = Duration::from_secs(10);
+
+/// How long an answer may take that stands behind the bodies of a round: those of the first one alone may have 64 MiB.
+const BEHIND_BODIES: Duration = Duration::from_mins(2);
+
+/// How long the queue may take at least to deliver a message after its leader has answered that it has none.
+const ALSO: Duration = Duration::from_millis(50);
 
 /// How long the queue may deliver nothing although it has messages.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -52,31 +77,20 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// How long closed channels may take to return their messages. It takes milliseconds.
 const RETURN_LIMIT: Duration = Duration::from_secs(10);
 
-/// How the consumer of a look has ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// The consumer was cancelled, by this look or because the queue was deleted.
-    Cancelled,
-    /// A message or the broker has ended its channel or connection.
-    Failed,
-}
-
 pub(super) struct QueueLook {
     link: Arc<NodeConnection>,
     channel: Channel,
-    consumer: Consumer,
-    /// Whether the consumer is cancelled, because it is full.
-    cancelled: bool,
-    /// The end of the consumer, once it was read. It can be read only once.
-    end: Option<End>,
+    /// The newest consumer, which lives until the channel is closed (see [`send_on`](Self::send_on)) or the next one consumes.
+    consumer: Option<Consumer>,
     answers: Answers,
     burst: Burst,
     queue: String,
-    prefetch: u16,
-    /// The number of the consumer. RabbitMQ returns the messages of a channel's consumers in the order of their tags.
-    number: u32,
-    /// How many messages the consumer has delivered.
-    delivered: usize,
+    /// The messages that fit into the next round.
+    round: u16,
+    /// The number of consumers until now. RabbitMQ returns the messages of a channel's consumers in the order of their tags.
+    rounds: u32,
+    /// Whether no round follows: a message or the broker has ended the channel, or nothing more came.
+    over: bool,
     /// Messages whose receipt was dropped. They stay in the queue.
     kept: Kept,
     /// Messages that [`next`](Look::next) has not returned yet.
@@ -90,7 +104,8 @@ pub(super) struct QueueLook {
 
 impl QueueLook {
     pub(super) async fn open(link: Arc<NodeConnection>, channel: Channel, queue: &str) -> Result<Self, BrokerError> {
-        lock(&link, queue).await?;
+        // RabbitMQ 4.3 answers no declare while most nodes are down (measured).
+        lock(&link, queue).await.map_err(|error| unanswered(&link, queue, error))?;
         match Self::begin(Arc::clone(&link), channel, queue).await {
             Ok(look) => Ok(look),
             Err(error) => {
@@ -101,66 +116,91 @@ impl QueueLook {
     }
 
     async fn begin(link: Arc<NodeConnection>, channel: Channel, queue: &str) -> Result<Self, BrokerError> {
+        let since = Instant::now();
         let (ready, consumers) = counts(&link, &channel, queue).await?;
-        let consumer = consume(&link, &channel, queue, FIRST_PREFETCH, 0).await?;
         let burst = Burst::default();
-        Ok(Self {
-            answers: Answers::start(Arc::clone(&link), channel.clone(), FIRST_PREFETCH, burst.clone()),
+        let mut look = Self {
+            answers: Answers::start(Arc::clone(&link), channel.clone(), u16::MAX, burst.clone()),
             burst,
             link,
             channel,
-            consumer,
-            cancelled: false,
-            end: None,
+            consumer: None,
             queue: queue.to_owned(),
-            prefetch: FIRST_PREFETCH,
-            number: 0,
-            delivered: 0,
+            round: FIRST_ROUND,
+            rounds: 0,
+            over: false,
             kept: Kept::default(),
             ahead: VecDeque::new(),
             ready,
             consumers,
             read: 0,
             passed_returned: false,
-        })
+        };
+        if ready == 0 {
+            look.prove_empty(since).await?;
+        }
+        Ok(look)
     }
 
-    /// Cancels a consumer that is half full with messages that stay. The other half is for the caller's messages. Before that
-    /// it reads all that RabbitMQ may send to the consumer, while the caller acknowledges what it holds.
-    async fn cancel_if_full(&mut self) -> Result<(), BrokerError> {
-        let prefetch = usize::from(self.prefetch);
-        if self.cancelled || self.kept.len() * 2 < prefetch {
-            return Ok(());
-        }
-        let mut lulls = Lulls::default();
-        while self.delivered < prefetch + self.kept.answered() || self.with_caller() > 0 {
-            match timeout(LULL, self.consumer.next()).await {
+    /// Lets the queue prove that it is empty, or reads until its count is no 0 any more.
+    async fn prove_empty(&mut self, since: Instant) -> Result<(), BrokerError> {
+        loop {
+            let consuming = consume(&self.link, &self.channel, &self.queue, 1, self.rounds).await;
+            let mut consumer = consuming.map_err(|error| unanswered(&self.link, &self.queue, error))?;
+            self.consumer = Some(consumer.clone());
+            self.rounds += 1;
+            let (others, consumers) = counts(&self.link, &self.channel, &self.queue).await?;
+            self.consumers = consumers.saturating_sub(self.rounds);
+            // A follower may deliver the message a moment after the leader's answer.
+            let patience = if others == 0 { since.elapsed().max(ALSO) } else { SILENCE };
+            match timeout(patience, consumer.next()).await {
                 Ok(received) => {
                     self.receive(received)?;
+                    let cancelled = answer(self.channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()));
+                    self.answered(cancelled.await)?;
+                    self.ready = self.read + others;
+                    if others > 0 {
+                        return Ok(());
+                    }
+                }
+                Err(_) if others == 0 => return Ok(()),
+                Err(_) => return Err(self.silent()),
+            }
+        }
+    }
+
+    fn silent(&self) -> BrokerError {
+        let (queue, silence) = (&self.queue, SILENCE.as_secs());
+        self.link.unreachable(format!("{queue} has messages and delivers none for {silence} s"))
+    }
+
+    /// Reads the messages of a round. Those that came before an error are kept for the caller.
+    async fn read_round(&mut self) -> Result<(), BrokerError> {
+        // A round that fails, or is not full, is the last one.
+        self.over = true;
+        let held = self.read.saturating_sub(u64::try_from(self.kept.answered()).unwrap_or(u64::MAX));
+        let wanted = u64::from(self.round).max(held / LEAST_PART).min(self.ready - self.read);
+        let prefetch = u16::try_from(wanted).unwrap_or(u16::MAX);
+        let mut consumer = consume(&self.link, &self.channel, &self.queue, prefetch, self.rounds).await?;
+        self.consumer = Some(consumer.clone());
+        self.rounds += 1;
+        let (mut lulls, mut largest, mut left) = (Lulls::default(), 1, prefetch);
+        while left > 0 {
+            match timeout(LULL, consumer.next()).await {
+                Ok(received) => {
+                    largest = largest.max(self.receive(received)?);
+                    left -= 1;
                     lulls = Lulls::default();
                 }
                 Err(_) if self.nothing_comes(&mut lulls).await? => return Ok(()),
                 Err(_) => {}
             }
         }
-        let cancelling = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
-        self.answered(answer(cancelling).await)?;
-        self.cancelled = true;
+        self.answered(answer(self.channel.basic_cancel(consumer.tag(), BasicCancelOptions::default())).await)?;
+        let fit = u16::try_from(ROUND / largest).unwrap_or(u16::MAX).max(1);
+        self.round = prefetch.max(self.round).saturating_mul(2).min(fit);
+        self.over = false;
         Ok(())
-    }
-
-    async fn consume_more(&mut self) -> Result<(), BrokerError> {
-        self.prefetch = self.prefetch.saturating_mul(2);
-        self.number += 1;
-        self.consumer = consume(&self.link, &self.channel, &self.queue, self.prefetch, self.number).await?;
-        (self.delivered, self.kept) = (0, Kept::default());
-        (self.cancelled, self.end) = (false, None);
-        Ok(())
-    }
-
-    /// Returns how many of the consumer's messages the caller holds.
-    fn with_caller(&self) -> usize {
-        self.delivered - self.ahead.len() - self.kept.answered() - self.kept.len()
     }
 
     /// Whether no more messages come, after a lull.
@@ -168,39 +208,34 @@ impl QueueLook {
     /// # Errors
     /// When the queue has messages and delivers none for long.
     async fn nothing_comes(&self, lulls: &mut Lulls) -> Result<bool, BrokerError> {
-        if counts(&self.link, &self.channel, &self.queue).await?.0 == 0 {
+        // Before the call: what came before its answer has ended the lull, and waits to be received.
+        let waited = lulls.since.elapsed();
+        let (ready, consumers) = counts_within(BEHIND_BODIES, &self.link, &self.channel, &self.queue).await?;
+        if ready == 0 {
             lulls.empty += 1;
-            return Ok(lulls.empty == 2);
+            let others = self.consumers > 0 || consumers > self.rounds;
+            return Ok(if others { lulls.empty >= 2 } else { waited > ON_THEIR_WAY });
         }
         lulls.empty = 0;
-        if lulls.since.elapsed() > SILENCE {
-            let queue = &self.queue;
-            let reason = format!("{queue} has messages and delivers none for {} s", SILENCE.as_secs());
-            return Err(self.link.unreachable(reason));
+        if waited > SILENCE {
+            return Err(self.silent());
         }
         Ok(false)
     }
 
-    /// Takes a delivery, or notes the end of the consumer.
-    fn receive(&mut self, received: Option<lapin::Result<lapin::message::Delivery>>) -> Result<(), BrokerError> {
-        let Some(received) = received else {
-            self.end = Some(End::Cancelled);
-            // Otherwise the broker has cancelled it, because the queue was deleted.
-            let missing = || BrokerError::Missing { object: format!("the queue {}", self.queue) };
-            return self.cancelled.then_some(()).ok_or_else(missing);
-        };
-        if received.is_err() {
-            self.end = Some(End::Failed);
-        }
-        let mut received = self.answered(received)?;
+    /// Takes a delivery, and returns the size of its message.
+    fn receive(&mut self, received: Option<lapin::Result<lapin::message::Delivery>>) -> Result<usize, BrokerError> {
+        // The broker has ended the consumer, because the queue was deleted.
+        let missing = || BrokerError::Missing { object: format!("the queue {}", self.queue) };
+        let mut received = self.answered(received.ok_or_else(missing)?)?;
         self.read += 1;
         self.passed_returned |= !received.redelivered;
         let message = codec::incoming(&mut received);
-        self.delivered += 1;
+        let size = message.body.len();
         let receipt = self.kept.receipt(self.answers.receipt(received.delivery_tag, received.acker));
         let (priority, redelivered) = (*received.properties.priority(), received.redelivered);
         self.ahead.push_back(Delivery { message, priority, redelivered, receipt });
-        Ok(())
+        Ok(size)
     }
 
     fn answered<T>(&self, result: lapin::Result<T>) -> Result<T, BrokerError> {
@@ -229,7 +264,7 @@ impl QueueLook {
             self.burst.is_over().await;
             return Ok(None);
         }
-        let consumer = consume(&self.link, &self.channel, &self.queue, 1, self.number + 1).await?;
+        let consumer = consume(&self.link, &self.channel, &self.queue, 1, self.rounds).await?;
         counts(&self.link, &self.channel, &self.queue).await?;
         Ok(Some(consumer))
     }
@@ -257,27 +292,17 @@ impl Look for QueueLook {
     }
 
     async fn next(&mut self, most: usize) -> Result<Vec<Delivery>, BrokerError> {
-        let mut lulls = Lulls::default();
-        while self.ahead.is_empty() && self.read < self.ready && most > 0 && self.end != Some(End::Failed) {
-            self.cancel_if_full().await?;
-            if self.end.is_some() {
-                self.consume_more().await?;
-            }
-            match timeout(LULL, self.consumer.next()).await {
-                Ok(received) => self.receive(received)?,
-                Err(_) if self.nothing_comes(&mut lulls).await? => break,
-                Err(_) => {}
-            }
+        while self.ahead.is_empty() && self.read < self.ready && most > 0 && !self.over {
+            self.read_round().await?;
         }
-        while self.ahead.len() < most
-            && self.read < self.ready
-            && self.end.is_none()
-            && let Some(received) = self.consumer.next().now_or_never()
-        {
-            self.receive(received)?;
-        }
-        let most = most.min(self.ahead.len());
-        Ok(self.ahead.drain(..most).collect())
+        let mut bytes = 0;
+        let fits = |delivery: &&Delivery| {
+            bytes += delivery.message.body.len();
+            bytes <= HANDED
+        };
+        let fitting = self.ahead.iter().take(most).take_while(fits).count().max(1);
+        let handed = fitting.min(most).min(self.ahead.len());
+        Ok(self.ahead.drain(..handed).collect())
     }
 
     async fn close(mut self: Box<Self>) -> Result<(), BrokerError> {
@@ -308,9 +333,19 @@ impl Default for Lulls {
 
 /// Returns the number of messages that are ready in a queue, and of its consumers.
 async fn counts(link: &NodeConnection, channel: &Channel, queue: &str) -> Result<(u64, u32), BrokerError> {
+    counts_within(ANSWER_LIMIT, link, channel, queue).await
+}
+
+async fn counts_within(
+    limit: Duration,
+    link: &NodeConnection,
+    channel: &Channel,
+    queue: &str,
+) -> Result<(u64, u32), BrokerError> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let declaring = channel.queue_declare(codec::short(queue)?, options, FieldTable::default());
-    let declared = link.answer(&format!("the queue {queue}"), declaring).await?;
+    let declared = answer_within(limit, declaring).await;
+    let declared = declared.map_err(|error| link.error(&error, &format!("the queue {queue}")))?;
     Ok((declared.message_count().into(), declared.consumer_count()))
 }
 
@@ -321,12 +356,22 @@ async fn consume(
     prefetch: u16,
     number: u32,
 ) -> Result<Consumer, BrokerError> {
-    let (name, tag) = (codec::short(queue)?, codec::short(&format!("look-{number:04}"))?);
+    let (name, tag) = (codec::short(queue)?, codec::short(&format!("look-{number:06}"))?);
     let consuming = deliveries(channel, async {
         channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
         channel.basic_consume(name, tag, BasicConsumeOptions::default(), FieldTable::default()).await
     });
     consuming.await.map_err(|error| link.error(&error, &format!("the queue {queue}")))
+}
+
+/// Says which queue has given no answer. A node that has lost the majority of its cluster still accepts connections.
+fn unanswered(link: &NodeConnection, queue: &str, error: BrokerError) -> BrokerError {
+    match error {
+        BrokerError::Unreachable { reason, .. } => link.unreachable(format!(
+            "{queue} does not answer ({reason}), so whether it has messages is not known; are enough nodes up?"
+        )),
+        error => error,
+    }
 }
 
 /// Takes the lock of those who look at the queue. The broker frees it when the connection ends.

@@ -45,6 +45,11 @@ impl ConfirmMeters {
         Self { ack: answer("ack"), nack: answer("nack"), none: answer("none"), duration }
     }
 
+    pub(super) fn none() -> Self {
+        let (noop, duration) = (Counter::noop, Histogram::noop());
+        Self { ack: noop(), nack: noop(), none: noop(), duration }
+    }
+
     /// Notes the answer to a message that was handed over at `since`.
     pub(super) fn answered(&self, since: Instant, confirmation: &Confirmation) {
         match confirmation {

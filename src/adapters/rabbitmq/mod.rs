@@ -3,7 +3,7 @@
 //! This module opens lost connections again by itself. lapin's own recovery can acknowledge deliveries that nobody
 //! processed (measured: `basic_ack(old_tag, multiple)` after a recovery).
 
-mod closing;
+pub mod closing;
 pub mod codec;
 pub mod connection;
 mod consumer;
@@ -17,6 +17,7 @@ pub mod publisher;
 mod receipts;
 mod returns;
 mod silence;
+pub mod stream;
 mod suspects;
 mod unreadable;
 pub mod url;
@@ -40,19 +41,21 @@ use self::{
 };
 use crate::{
     domain::wire::Message,
-    ports::{Broker, BrokerError, BrokerIdentity, Confirming, Deliveries, Delivery, Order},
+    ports::{Broker, BrokerError, BrokerIdentity, Confirming, Deliveries, Delivery, Order, Ready},
 };
 
-/// A RabbitMQ broker with four connections: one publishes, one consumes, one takes single messages with
-/// `basic.get`, and one looks at queues. (Queues with unreadable messages have more.) Publishing has a connection of its own because a blocked publisher would block the acknowledgements on
+/// A RabbitMQ broker with six connections: one publishes, one consumes, one takes single messages with
+/// `basic.get`, one looks at queues, one follows streams, and one publishes records. (Queues with unreadable messages have more.) Publishing has a connection of its own because a blocked publisher would block the acknowledgements on
 /// the same connection. Each connection is opened when it is first needed, and again after it is lost.
 pub struct RabbitMq {
     url: AmqpUrl,
     name: String,
     publisher: Arc<ConfirmChannel>,
+    recorder: Arc<ConfirmChannel>,
     consuming: LazyConnection,
     taking: LazyConnection,
     looking: LazyConnection,
+    following: LazyConnection,
     /// Queues whose consumer failed because of an unreadable message.
     suspects: Suspects,
     /// The newest answers of the consumers.
@@ -82,14 +85,24 @@ impl RabbitMq {
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
         let publisher = Arc::new(ConfirmChannel::new(url.clone(), format!("{name} (publishing)")));
-        let (consuming, taking, looking) =
-            (LazyConnection::new("consuming"), LazyConnection::new("aside"), LazyConnection::new("looking"));
-        let (suspects, burst) = (Suspects::default(), Burst::default());
-        let (quiet, closed) = (consumer::QUIET, CancellationToken::new());
-        Self { url, name: name.to_owned(), publisher, consuming, taking, looking, suspects, burst, quiet, closed }
+        let recorder = Arc::new(ConfirmChannel::recording(url.clone(), format!("{name} (recording)")));
+        Self {
+            url,
+            name: name.to_owned(),
+            publisher,
+            recorder,
+            consuming: LazyConnection::new("consuming"),
+            taking: LazyConnection::new("aside"),
+            looking: LazyConnection::new("looking"),
+            following: LazyConnection::new("control"),
+            suspects: Suspects::default(),
+            burst: Burst::default(),
+            quiet: consumer::QUIET,
+            closed: CancellationToken::new(),
+        }
     }
 
-    /// For tests: a consumer consumes anew after `quiet` without a delivery, instead of 30 s.
+    /// A consumer consumes anew after `quiet` without a delivery, instead of 30 s.
     #[doc(hidden)]
     #[must_use]
     pub fn with_quiet(self, quiet: Duration) -> Self {
@@ -122,7 +135,9 @@ impl RabbitMq {
             }
         };
         let closing = async {
-            tokio::join!(self.publisher.close(), close(&self.consuming), close(&self.taking), close(&self.looking))
+            let (consuming, taking) = (close(&self.consuming), close(&self.taking));
+            let publishing = async { tokio::join!(self.publisher.close(), self.recorder.close()) };
+            tokio::join!(publishing, consuming, taking, close(&self.looking), close(&self.following))
         };
         // One limit for all connections: a worker that has used up its drain timeout has no more time than this.
         if tokio::time::timeout(CLOSE_LIMIT, closing).await.is_err() {
@@ -161,6 +176,10 @@ impl Broker for RabbitMq {
         self.publisher.send(message).await
     }
 
+    async fn record(&self, record: Message) -> Result<Confirming, BrokerError> {
+        self.recorder.send(record).await
+    }
+
     async fn consume(
         &self,
         queue: &str,
@@ -172,13 +191,14 @@ impl Broker for RabbitMq {
         if let Some(why) = self.suspects.why(queue).filter(|_| !self.closed.is_cancelled()) {
             let (url, name, suspects, closed) = (&self.url, &self.name, &self.suspects, self.closed.clone());
             return Ok(match order {
-                Order::Any => Box::new(OneByOne::new(url, name, queue, prefetch, suspects).until(closed)),
+                Order::Any => Box::new(OneByOne::new(url, name, queue, prefetch, suspects, closed)),
                 Order::Kept => Box::new(InOrder::begin(url, name, (queue, why), prefetch, suspects, closed).await?),
             });
         }
         let (link, channel) = self.channel().await?;
         let unavailable = unavailable.map(str::to_owned);
-        let how = How { prefetch, order, unavailable, hold, quiet: self.quiet, burst: self.burst.clone() };
+        let (quiet, burst) = (self.quiet, self.burst.clone());
+        let how = How { prefetch, order, unavailable, hold, quiet, burst, is_stream: false };
         match consumer::consume(link, channel, queue, how.clone(), &self.suspects).await {
             // RabbitMQ 4.3 refuses the argument if the queue is no quorum queue. Such a queue has no such timeout there.
             Err(BrokerError::Rejected { reason, .. }) if reason.contains(consumer::TIMEOUT) => {
@@ -187,6 +207,20 @@ impl Broker for RabbitMq {
             }
             consumed => consumed,
         }
+    }
+
+    async fn follow(&self, stream: &str) -> Result<Box<dyn Deliveries>, BrokerError> {
+        let (link, channel) = self.channel_of(&self.following, &format!("{} (control)", self.name)).await?;
+        // A stream without a majority closes the connection as an unreadable message does. It is no suspect.
+        let suspects = Suspects::default();
+        let followed =
+            consumer::consume(Arc::clone(&link), channel, stream, How::of_stream(self.quiet), &suspects).await;
+        if let Err(BrokerError::Rejected { reason, .. }) = &followed
+            && reason.contains(consumer::NO_REPLICA)
+        {
+            link.leave();
+        }
+        followed
     }
 
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
@@ -213,7 +247,7 @@ impl Broker for RabbitMq {
         Ok(Box::new(look::QueueLook::open(link, channel, queue).await?))
     }
 
-    async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
+    async fn ready(&self, queue: &str) -> Result<Ready, BrokerError> {
         self.ready_of(queue).await
     }
 

@@ -19,11 +19,11 @@ use super::{
     connection::{NodeConnection, answer},
     errors::says_down,
 };
-use crate::ports::BrokerError;
+use crate::ports::{BrokerError, Ready};
 
 impl RabbitMq {
-    /// Returns the number of messages of a queue that are ready for delivery.
-    pub(super) async fn ready_of(&self, queue: &str) -> Result<u64, BrokerError> {
+    /// Returns how many messages of a queue are ready for delivery, and its consumers.
+    pub(super) async fn ready_of(&self, queue: &str) -> Result<Ready, BrokerError> {
         let (link, channel) = self.channel().await?;
         let ready = declare_queue(&channel, queue).await;
         ready.map_err(|failed| failed.about(&link, &format!("the queue {queue}")))
@@ -92,12 +92,12 @@ impl DeclareFailure {
     }
 }
 
-async fn declare_queue(channel: &Channel, queue: &str) -> Result<u64, DeclareFailure> {
+async fn declare_queue(channel: &Channel, queue: &str) -> Result<Ready, DeclareFailure> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let name = codec::short(queue).map_err(DeclareFailure::Name)?;
     let declared =
         answer(channel.queue_declare(name, options, FieldTable::default())).await.map_err(DeclareFailure::Broker)?;
-    Ok(declared.message_count().into())
+    Ok(Ready { messages: declared.message_count().into(), consumers: declared.consumer_count().into() })
 }
 
 async fn declare_exchange(channel: &Channel, exchange: &str) -> Result<(), DeclareFailure> {

@@ -65,6 +65,12 @@ impl ConfirmChannel {
         Self { url, name, open, closing, confirms: ConfirmMeters::new(), reconnects: Reconnects::new("publishing") }
     }
 
+    /// Returns one for records, whose confirms are not counted among those of events.
+    pub(super) fn recording(url: AmqpUrl, name: String) -> Self {
+        let (confirms, reconnects) = (ConfirmMeters::none(), Reconnects::new("recording"));
+        Self { confirms, reconnects, ..Self::new(url, name) }
+    }
+
     pub(super) async fn connect(&self) -> Result<(), BrokerError> {
         self.open().await.map(drop)
     }
@@ -90,7 +96,8 @@ impl ConfirmChannel {
         let waiting = open.connection.confirms.begin();
         let room = tokio::select! {
             biased;
-            room = open.connection.room() => room,
+            // Nobody closes the semaphore.
+            room = Arc::clone(&open.connection.room).acquire_owned() => room.ok(),
             () = waiting.silent() => {
                 self.confirms.unanswered();
                 return Err(self.silent());
@@ -105,7 +112,11 @@ impl ConfirmChannel {
             })),
             room,
         };
-        let taken = open.take(&mut sending);
+        // The first poll of the publish. The next one registers whoever waits for the answer.
+        let taken = {
+            let _order = open.order.lock().unwrap_or_else(PoisonError::into_inner);
+            sending.poll(&mut Context::from_waker(Waker::noop()))
+        };
         let publisher = Arc::clone(self);
         Ok(Box::pin(async move {
             let answer = async {
@@ -200,12 +211,6 @@ impl Connection {
         let watching = confirms.watch(link.connection.status().clone());
         Self { link, confirms, returns, room: Arc::new(Semaphore::new(UNWRITTEN)), _watching: watching }
     }
-
-    /// Waits until lapin may take another message.
-    async fn room(&self) -> Option<OwnedSemaphorePermit> {
-        // Nobody closes the semaphore.
-        Arc::clone(&self.room).acquire_owned().await.ok()
-    }
 }
 
 /// A channel in confirm mode. It is replaced after the broker has refused a message on it. RabbitMQ 3.10 keeps refusing
@@ -243,12 +248,6 @@ impl Open {
         if matches!(confirmation, Confirmation::Nack(_)) {
             self.has_refused.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Lets lapin take a message: the first poll of its publish. The next poll registers whoever waits for the answer.
-    fn take(&self, sending: &mut Sending) -> Poll<lapin::Result<PublisherConfirm>> {
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        sending.poll(&mut Context::from_waker(Waker::noop()))
     }
 }
 

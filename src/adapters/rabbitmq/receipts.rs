@@ -243,7 +243,7 @@ impl<S> Ledger<S> {
         self.waiting.push_back((now, tag));
     }
 
-    /// Notes a delivery that was given back, and needs no acknowledgement.
+    /// Notes a delivery that has an answer of its own: it was given back, rejected, or acknowledged at once.
     fn answered(&mut self, tag: DeliveryTag) {
         self.above.insert(tag, None);
     }

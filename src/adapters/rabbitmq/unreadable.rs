@@ -26,12 +26,12 @@ use super::{
     closing, codec,
     connection::{AmqpUrl, NodeConnection, answer},
     consumer::{self, How},
-    receipts::{self, Burst},
+    receipts,
     suspects::{self, Suspects},
 };
 use crate::{
     domain::compile::DELIVERY_LIMIT,
-    ports::{BrokerError, Deliveries, Delivery, Disposition, Order, Receipt, TakenBack, Written},
+    ports::{BrokerError, Deliveries, Delivery, Disposition, Receipt, TakenBack, Written},
 };
 
 /// The highest number of connections at a time.
@@ -75,7 +75,14 @@ enum Taken {
 }
 
 impl OneByOne {
-    pub(super) fn new(url: &AmqpUrl, name: &str, queue: &str, prefetch: u16, suspects: &Suspects) -> Self {
+    pub(super) fn new(
+        url: &AmqpUrl,
+        name: &str,
+        queue: &str,
+        prefetch: u16,
+        suspects: &Suspects,
+        closed: CancellationToken,
+    ) -> Self {
         let connections = Arc::new(Semaphore::new(CONNECTIONS));
         Self {
             taker: Taker { url: url.clone(), name: name.to_owned(), queue: queue.to_owned(), connections },
@@ -85,13 +92,8 @@ impl OneByOne {
             left: prefetch,
             unreadable: 0,
             cancelled: false,
-            closed: CancellationToken::new(),
+            closed,
         }
-    }
-
-    /// Ends the consumer when `closed` is cancelled, as the program closes its other connections.
-    pub(super) fn until(self, closed: CancellationToken) -> Self {
-        Self { closed, ..self }
     }
 }
 
@@ -103,7 +105,7 @@ impl Taker {
             Some(why) => Ok(Taken::Unreadable(why)),
             None => Err(link.error(&error, &format!("the queue {}", self.queue))),
         };
-        let consumer = match consumer::begin(&channel, &self.queue, 1, None, None).await {
+        let consumer = match consumer::begin(&channel, &self.queue, &How::one_by_one()).await {
             Ok(consumer) => consumer,
             Err(error) => return failed(&link, error),
         };
@@ -225,15 +227,7 @@ impl InOrder {
         // This connection consumes this queue alone, so it tells anew whether the unreadable message is in this queue.
         suspects.clear(queue);
         let count = Count { left: prefetch, queue: queue.to_owned(), why, suspects: suspects.clone() };
-        let how = How {
-            prefetch: 1,
-            order: Order::Kept,
-            unavailable: None,
-            hold: None,
-            quiet: consumer::QUIET,
-            burst: Burst::default(),
-        };
-        let deliveries = consumer::consume(Arc::clone(&link), channel, queue, how, suspects).await?;
+        let deliveries = consumer::consume(Arc::clone(&link), channel, queue, How::one_by_one(), suspects).await?;
         Ok(Self { deliveries, link, count, lasts: true, closed })
     }
 }
@@ -311,14 +305,14 @@ mod tests {
     #[tokio::test]
     async fn a_cancelled_consumer_leaves_its_queue_a_suspect() {
         let (suspects, url) = (Suspects::default(), AmqpUrl::new("amqp://127.0.0.1:1").expect("a URL"));
+        let careful = || OneByOne::new(&url, "name", "q", 3, &suspects, CancellationToken::new());
         suspects.add("q", "it is not UTF-8");
-        let mut careful = OneByOne::new(&url, "name", "q", 3, &suspects);
-        careful.cancel().await;
-        assert!(careful.next().await.is_none());
+        let mut cancelled = careful();
+        cancelled.cancel().await;
+        assert!(cancelled.next().await.is_none());
         assert!(suspects.why("q").is_some());
-        careful = OneByOne::new(&url, "name", "q", 3, &suspects);
-        careful.left = 0;
-        assert!(careful.next().await.is_none());
+        let mut over = OneByOne { left: 0, ..careful() };
+        assert!(over.next().await.is_none());
         assert!(suspects.why("q").is_none());
     }
 

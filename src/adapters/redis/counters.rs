@@ -43,19 +43,24 @@ impl Counters {
         let gone = known.wrapping_add(u32::from(is_there(known)));
         let is_lost = !before && known != gone && self.change(shard, known, gone);
         if is_lost {
-            for other in &self.0 {
-                let times = other.load(Ordering::Relaxed);
-                if is_there(times) {
-                    // If another call was faster, it has seen the present counter.
-                    let _ = other.compare_exchange(times, times.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
-                }
-            }
+            self.forget();
         }
         // An answer that the counter existed may be older than the loss.
         if after && (!before || known == gone) {
             self.change(shard, gone, gone.wrapping_add(1));
         }
         is_lost
+    }
+
+    /// Forgets which counters exist: what is missing by now is no further loss.
+    pub(super) fn forget(&self) {
+        for count in &self.0 {
+            let times = count.load(Ordering::Relaxed);
+            if is_there(times) {
+                // If another call was faster, it has seen the present counter.
+                let _ = count.compare_exchange(times, times.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
     }
 
     fn change(&self, shard: u16, from: u32, to: u32) -> bool {

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     domain::{
         register::{
-            DedupSlot, Subject,
+            DedupSlot, Subject, Terms,
             index::{Cursor, Find, Found, IndexPosition, Shown, TypeCounts},
             state::{END_OF_TIME, Home, due_millis},
         },
@@ -190,6 +190,11 @@ impl Index for RedisRegister {
         self.ask(&looks).await
     }
 
+    async fn cancelled_runs(&self, batch: &[(Subject, DedupSlot, Terms)]) -> Result<Vec<bool>, RegisterError> {
+        let runs = batch.iter().cloned().map(|(subject, slot, terms)| CancelledRun { subject, slot, terms });
+        self.ask(&runs.collect::<Vec<_>>()).await
+    }
+
     async fn kept(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
         let kept: Vec<_> = batch.iter().cloned().map(|(subject, slot)| Kept { subject, slot }).collect();
         self.ask(&kept).await
@@ -269,6 +274,39 @@ impl Item for LookAt {
 impl Call for LookAt {
     fn script() -> &'static Script {
         &scripts::LOOK_AT
+    }
+}
+
+/// Asks whether a run that a cancel of the slot has reached still holds its lease.
+struct CancelledRun {
+    subject: Subject,
+    slot: DedupSlot,
+    terms: Terms,
+}
+
+impl Item for CancelledRun {
+    type Raw = u8;
+    type Answer = bool;
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn argument(&self, keys: &Keys) -> Argument {
+        let Self { subject, slot, terms } = self;
+        let is_beside = subject.leaseholder(terms) == subject.home(slot);
+        let lease = if is_beside { String::new() } else { keys.lease_place(subject, terms) };
+        Argument::new().text(subject.field(slot)).text(keys.place(subject, slot)).text(lease)
+    }
+
+    fn read(&self, raw: &mut vec::IntoIter<u8>) -> Option<bool> {
+        raw.next().map(|raw| raw == 1)
+    }
+}
+
+impl Call for CancelledRun {
+    fn script() -> &'static Script {
+        &scripts::CANCELLED_RUN
     }
 }
 

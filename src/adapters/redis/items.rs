@@ -156,7 +156,11 @@ impl Item for Renew {
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Renewed> {
-        raw.next().map(|raw| if raw == 1 { Renewed::Held } else { Renewed::Lost })
+        raw.next().map(|raw| match raw {
+            2 => Renewed::Cancelled,
+            1 => Renewed::Held,
+            _ => Renewed::Lost,
+        })
     }
 }
 
@@ -330,7 +334,8 @@ impl Item for Timely<'_> {
             None => field.parse().ok(),
         };
         let cancelled = |(field, waiting, running, already): (String, u8, u8, u8)| {
-            Some(Cancelled { slot: slot(&field)?, waiting: waiting == 1, running: running == 1, already: already == 1 })
+            let (waiting, running, already) = (waiting == 1, running == 1, already == 1);
+            Some(Cancelled { slot: slot(&field)?, id: None, waiting, running, already })
         };
         Some(raw.into_iter().filter_map(cancelled).collect())
     }

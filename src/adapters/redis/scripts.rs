@@ -27,7 +27,8 @@ macro_rules! indexed {
 script!(PING, "scripts/ping.lua");
 script!(TRY_WRITE, "scripts/try_write.lua");
 script!(NOW, "scripts/now.lua");
-script!(SCHEDULES, "scripts/schedules.lua");
+script!(STATES, "scripts/states.lua");
+script!(REPORTS, "scripts/reports.lua");
 script!(OWN, "scripts/own.lua");
 script!(RESERVE, "scripts/reserve.lua");
 script!(RENEW, "scripts/renew.lua");
@@ -40,4 +41,5 @@ script!(FIND, "scripts/find.lua");
 script!(COUNT, "scripts/count.lua");
 script!(LOOK, "scripts/look.lua");
 script!(LOOK_AT, "scripts/look_at.lua");
+script!(CANCELLED_RUN, "scripts/cancelled_run.lua");
 indexed!(KEPT, "scripts/kept.lua");

@@ -73,7 +73,7 @@ impl EventInfo {
         let Shown { slot, state, leased, entry } = shown;
         let copy = wanted(&slot, &state);
         let begun = state.begun && !state.mark.finished;
-        // The run of a cancelled event goes on, and only its lease tells of it.
+        // Only its lease tells of the run of a cancelled event.
         let running = begun || leased == Some(true);
         let of_newest = copy.as_ref().is_none_or(|copy| copy.version <= state.mark.version);
         let (subject, due, note) = match entry {

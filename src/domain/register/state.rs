@@ -237,6 +237,13 @@ impl SlotState {
         format!("a newer event of its reference has replaced it: version {newer}{published}, which {state}")
     }
 
+    /// Tells whether a cancel has reached a run of this version. A stale version does not say so: a run-now or a reschedule
+    /// raises the mark while an older copy runs.
+    #[must_use]
+    pub const fn cancels(&self, version: i64) -> bool {
+        self.cancelled && version < self.mark.version
+    }
+
     /// Tells whether the mark is at exactly this copy and not finished.
     #[must_use]
     pub fn is_at(&self, version: i64, generation: i64) -> bool {

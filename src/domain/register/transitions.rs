@@ -145,14 +145,15 @@ impl Shard {
             return Renewed::Lost;
         };
         lease.until = (at.millis() + millis(call.terms.lease)).min(END_OF_TIME);
-        let Counted { key, .. } = self.counted(at, &call.subject, &call.stamp);
+        let Counted { key, version, .. } = self.counted(at, &call.subject, &call.stamp);
         let mut slot = self.load(at, &key);
+        let answer = if slot.cancels(version) { Renewed::Cancelled } else { Renewed::Held };
         // If Redis has lost the slot there is nothing to extend. The settlement writes the slot again.
         if slot.until > 0 {
             keep(&mut slot, at, &call.terms, Some(call.due));
             self.slots.insert(key, slot);
         }
-        Renewed::Held
+        answer
     }
 
     /// Carries out [`Release`].
@@ -246,7 +247,16 @@ impl Shard {
         }
         stay_open(&mut slot, at);
         self.slots.insert(key, slot);
-        Cancelled { slot: which, waiting, running, already }
+        Cancelled { slot: which, id: None, waiting, running, already }
+    }
+
+    /// Tells whether a run that a cancel of this slot has reached still holds its lease.
+    #[must_use]
+    pub fn has_cancelled_run(&self, at: At, subject: &Subject, slot: &DedupSlot, terms: &Terms) -> bool {
+        let key = subject.key(slot);
+        let slot = self.load(at, &key);
+        let lease = self.held(at, &subject.leaseholder(terms).lease());
+        slot.cancelled && lease.is_some_and(|lease| lease.field == key.1 && lease.fence < slot.mark.version)
     }
 
     /// Returns the slots of a reference that have not expired.

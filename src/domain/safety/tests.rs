@@ -78,6 +78,8 @@ type Change = fn(&mut Desired);
 #[case(|d: &mut Desired| d.exchanges.push(d.exchanges[0].clone()), "exchange t.unrouted is declared twice")]
 #[case(|d: &mut Desired| { let own = Queue { name: "t.lock".into(), ..d.queues[0].clone() }; d.queues.push(own); },
     "queue t.lock has a reserved name")]
+#[case(|d: &mut Desired| { let own = Queue { name: "t.control.lock".into(), ..d.queues[0].clone() }; d.queues.push(own); },
+    "queue t.control.lock has a reserved name")]
 #[case(|d: &mut Desired| { let own = Queue { name: "t.moving.x".into(), ..d.queues[0].clone() }; d.queues.push(own); },
     "queue t.moving.x has a reserved name")]
 #[case(|d: &mut Desired| { let own = Queue { name: "amq.x".into(), ..d.queues[0].clone() }; d.queues.push(own); },
@@ -90,7 +92,7 @@ type Change = fn(&mut Desired);
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-max-priority", 5), "queue t.hatchery.5m has the argument x-max-priority, which is not valid there")]
 #[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.insert("x-delayed-type".into(), "topic".into()); },
     "exchange t.retry has the argument x-delayed-type, which is not valid there")]
-#[case(|d: &mut Desired| set(d, "t.unrouted", "x-queue-type", "stream"), "queue t.unrouted is neither a quorum queue nor a classic one;queue t.unrouted has the argument x-delivery-limit, which is not valid there;queue t.unrouted has the argument x-queue-leader-locator, which is not valid there")]
+#[case(|d: &mut Desired| set(d, "t.unrouted", "x-queue-type", "mqtt"), "queue t.unrouted is neither a quorum queue nor a classic one, nor a stream;queue t.unrouted has the argument x-delivery-limit, which is not valid there;queue t.unrouted has the argument x-queue-leader-locator, which is not valid there")]
 #[case(|d: &mut Desired| set(d, "t.processor.mail", "x-queue-type", "classic"), "queue t.processor.mail has the argument x-dead-letter-strategy, which is not valid there;queue t.processor.mail has the argument x-overflow, which is not valid there;queue t.processor.mail has the argument x-queue-leader-locator, which is not valid there")]
 // References to objects that do not exist.
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", "t.gone"), "queue t.hatchery.5m leads to exchange t.gone, which does not exist")]
@@ -100,6 +102,24 @@ type Change = fn(&mut Desired);
 #[case(|d: &mut Desired| bind(d, "t.gone", to_queue("t.unrouted"), "a.b"), "queue t.unrouted leads to exchange t.gone, which does not exist")]
 #[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.insert("alternate-exchange".into(), "t.gone".into()); },
     "exchange t.retry leads to exchange t.gone, which does not exist;exchange t.retry has no alternate exchange that takes everything")]
+// Streams.
+#[case(|d: &mut Desired| set(d, "t.control", "x-max-age", "7D"), "queue t.control is bounded by x-max-age")]
+#[case(|d: &mut Desired| set(d, "t.control", "x-max-length-bytes", 1_000_000), "queue t.control is bounded by x-max-length-bytes")]
+#[case(|d: &mut Desired| set(d, "t.control", "x-message-ttl", 5), "queue t.control has the argument x-message-ttl, which is not valid there;queue t.control has a TTL and no dead-letter exchange")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-max-age", "7D"), "queue t.hatchery.5m has the argument x-max-age, which is not valid there")]
+#[case(|d: &mut Desired| bind(d, "t.scheduler", to_queue("t.control"), "x.y"), "stream t.control is on the way of events: exchange t.scheduler leads there")]
+#[case(|d: &mut Desired| bind(d, "t.scheduler", to_exchange("t.control"), "x.y"), "stream t.control is on the way of events: exchange t.control leads there")]
+#[case(|d: &mut Desired| bind(d, "t.control", to_queue("t.unrouted"), "x.y"), "stream t.control is on the way of events: exchange t.control leads there")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", "x-dead-letter-exchange", "t.control"), "stream t.control is on the way of events: exchange t.control leads there")]
+#[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.insert("alternate-exchange".into(), "t.control".into()); },
+    "stream t.control is on the way of events: exchange t.control leads there")]
+#[case(|d: &mut Desired| set(d, "t.life-cycle", "x-max-age", "7D"), "queue t.life-cycle is bounded by x-max-age")]
+#[case(|d: &mut Desired| bind(d, "t.scheduler", to_exchange("t.life-cycle"), "x.y"), "stream t.life-cycle is on the way of events: exchange t.life-cycle leads there")]
+#[case(|d: &mut Desired| { d.policies.pop(); }, "stream t.life-cycle has no policy that limits its size")]
+#[case(|d: &mut Desired| { d.policies[1].definition.remove("max-length-bytes"); }, "stream t.life-cycle has no policy that limits its size")]
+#[case(|d: &mut Desired| { d.policies[1].pattern = "^t\\.(control|life-cycle)$".into(); d.policies[1].definition.retain(|key, _| key == "max-length-bytes"); },
+    "policy t.life-cycle limits t.control by max-length-bytes")]
+#[case(|d: &mut Desired| { d.policies[0].definition.insert("max-age".into(), "7D".into()); }, "policy t.tunables limits t.processor.mail by max-age")]
 // Cycles.
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", "t.scheduler"),
     "RabbitMQ would drop an event in a dead-letter cycle: t.hatchery.5m -> t.scheduler -> t.hatchery.5m")]

@@ -1,9 +1,9 @@
 //! Searches for cycles in which RabbitMQ itself could move an event: from a queue to its dead-letter exchange, and on
 //! by bindings and alternate exchanges.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use super::super::desired::{Desired, Target};
+use super::super::desired::{Argument, Desired, Target};
 
 /// For each place, the places that RabbitMQ may move an event to from there.
 type Steps<'a> = HashMap<Vertex<'a>, Vec<Vertex<'a>>>;
@@ -29,6 +29,24 @@ pub(super) fn circle(desired: &Desired) -> Option<Vec<String>> {
     let steps = steps(desired);
     let starts = desired.queues.iter().map(|queue| Vertex::Queue(&queue.name));
     circle_from(starts, |place| steps.get(&place).map_or(&[][..], Vec::as_slice).iter().copied())
+}
+
+/// Returns each stream and exchange where the exchange leads to the stream, and an event may pass the exchange: something else leads
+/// there, or it leads to something else too.
+pub(super) fn to_streams(desired: &Desired) -> BTreeSet<(&str, &str)> {
+    let is_stream = |target: &Target| {
+        desired.queues.iter().any(|queue| queue.is_stream() && *target == Target::Queue(queue.name.clone()))
+    };
+    let names = |argument: Option<&Argument>, exchange: &str| argument.and_then(Argument::as_text) == Some(exchange);
+    let is_passed = |exchange: &str| {
+        let it = Target::Exchange(exchange.to_owned());
+        let mut bindings = desired.bindings.iter();
+        bindings.any(|binding| binding.target == it || (binding.source == exchange && !is_stream(&binding.target)))
+            || desired.queues.iter().any(|queue| names(queue.arguments.get("x-dead-letter-exchange"), exchange))
+            || desired.exchanges.iter().any(|other| names(other.arguments.get("alternate-exchange"), exchange))
+    };
+    let leading = desired.bindings.iter().filter(|binding| is_stream(&binding.target) && is_passed(&binding.source));
+    leading.map(|binding| (binding.target.name(), binding.source.as_str())).collect()
 }
 
 /// `next` returns the places that RabbitMQ may move an event to from a place. It is called at most once for each.

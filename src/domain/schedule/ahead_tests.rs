@@ -2,7 +2,10 @@ use jiff::SignedDuration;
 use rstest::rstest;
 
 use super::*;
-use crate::domain::schedule::{calendar::Calendar, rule::Rule};
+use crate::domain::{
+    schedule::{calendar::Calendar, rule::Rule},
+    switches::Paused,
+};
 
 /// Every ten seconds.
 fn definition(mode: Mode, overlap: Overlap) -> Definition {
@@ -19,6 +22,7 @@ fn definition(mode: Mode, overlap: Overlap) -> Definition {
             catch_up: CatchUp::Last,
             on_failure: OnScheduleFailure::Continue,
         },
+        paused: None,
     }
 }
 
@@ -27,6 +31,11 @@ const NOON: i64 = 1_780_315_200_000;
 /// So many seconds after noon.
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_millisecond(NOON + seconds * 1_000).expect("a time")
+}
+
+/// Returns a pause of all schedules since this time.
+fn closed(now: Timestamp) -> Pause {
+    Pause::of_person(Paused::All, "closed", now, None)
 }
 
 /// The state that a worker leaves whose clock is so many seconds ahead: it has run the event of noon, and armed the next one. `lag` is how long
@@ -144,7 +153,7 @@ fn an_event_of_next_month_is_not_due_and_arms_nothing() {
 #[test]
 fn a_schedule_that_was_resumed_with_a_wrong_clock_runs() {
     let definition = definition(Mode::Fixed, Overlap::Skip);
-    let paused = left_by(&definition, 0, 0).paused(at(1), "closed");
+    let paused = left_by(&definition, 0, 0).switched_on(&closed(at(1)));
     let resumed = |state: ScheduleState, seconds: i64| {
         state.resumed(&definition, at(seconds)).repaired(&definition, at(seconds)).0
     };
@@ -152,7 +161,7 @@ fn a_schedule_that_was_resumed_with_a_wrong_clock_runs() {
     assert_eq!(ahead.from, Some(NOON + 30 * DAY * 1_000 + 10_000));
     // It is resumed again, or healed, by a right clock.
     for state in [
-        resumed(ahead.clone().paused(at(20), "closed"), 21),
+        resumed(ahead.clone().switched_on(&closed(at(20))), 21),
         ScheduleState::restored(Some(ahead), None, at(21)).expect("a state").repaired(&definition, at(21)).0,
     ] {
         let state = ScheduleState::restored(Some(state), None, at(25)).expect("a state");

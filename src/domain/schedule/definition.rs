@@ -19,10 +19,12 @@ pub struct Definition {
     pub payload: Bytes,
     /// When its events run.
     pub rule: Rule,
+    /// The reason why the file pauses the schedule; empty if it gives none. Workers follow the stream with the switches, not this.
+    pub paused: Option<String>,
 }
 
 impl Definition {
-    /// Returns a short text that is another one for each other definition of the schedule.
+    /// Returns a short text that is another one for each other definition of the schedule. A pause changes no definition.
     #[must_use]
     pub fn digest(&self) -> String {
         let mut hash = Xxh3::new();

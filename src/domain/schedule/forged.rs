@@ -29,7 +29,7 @@ pub fn forged<'a>(event: &'a Event, schedules: &'a BTreeMap<Word, Definition>) -
 
 /// Tells whether an event with this link has what the definition says.
 fn publishes(definition: &Definition, event: &Event, link: &Link) -> bool {
-    let Definition { name: _, event_type, reference, payload, rule } = definition;
+    let Definition { name: _, event_type, reference, payload, rule, paused: _ } = definition;
     (event_type, reference, payload, rule) == (&event.event_type, &event.reference, &event.payload, &link.rule)
 }
 

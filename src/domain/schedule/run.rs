@@ -29,6 +29,8 @@ pub struct ScheduledRun {
 pub enum RunOutcome {
     /// The event has run.
     Done,
+    /// The event was cancelled while it ran.
+    Cancelled,
     /// The event was not run.
     Skipped(String),
     /// The run of the event has failed, and the event was dropped.
@@ -43,6 +45,7 @@ impl fmt::Display for RunOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done => f.write_str("done"),
+            Self::Cancelled => f.write_str("cancelled"),
             Self::Skipped(why) => write!(f, "skipped: {why}"),
             Self::Dropped(why) => write!(f, "dropped: {why}"),
             Self::DeadLetter(why) => write!(f, "dead-letter: {why}"),
@@ -58,6 +61,7 @@ impl From<String> for RunOutcome {
             Some(("dropped", why)) => Self::Dropped(why.to_owned()),
             Some(("dead-letter", why)) => Self::DeadLetter(why.to_owned()),
             _ if text == "done" => Self::Done,
+            _ if text == "cancelled" => Self::Cancelled,
             _ => Self::Other(text),
         }
     }

@@ -15,7 +15,7 @@ use super::{
     rule::{Arm, CatchUp, Mode, OnScheduleFailure, Overlap},
     run::{RunOutcome, ScheduledRun},
 };
-use crate::domain::time;
+use crate::domain::{switches::Pause, time};
 
 /// How long after its due time an event that has not begun counts as lost, and is published again. It may also be behind others in its
 /// queue, and then its copies are in vain. So each further copy waits as long again as the event is late.
@@ -45,7 +45,7 @@ pub struct ScheduleState {
     pub from: Option<i64>,
     /// Set while the schedule is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<Paused>,
+    pub paused: Option<SchedulePause>,
 }
 
 /// The next event of a schedule.
@@ -61,11 +61,17 @@ pub struct Armed {
 
 /// Since when and why a schedule is paused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Paused {
+pub struct SchedulePause {
     /// The time, in ms since 1970.
     pub since: i64,
     /// The reason, for people.
     pub reason: String,
+    /// Whether it follows the switches on the broker. Otherwise a failed event has paused the schedule.
+    #[serde(default, rename = "switch", skip_serializing_if = "std::ops::Not::not")]
+    pub is_switched: bool,
+    /// When the pause ends by itself, in ms since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<i64>,
 }
 
 /// The decision about an event whose claim was granted.
@@ -338,16 +344,33 @@ impl ScheduleState {
         }
         let failed = matches!(outcome, RunOutcome::DeadLetter(_));
         if failed && link.rule.on_failure == OnScheduleFailure::Pause && self.digest == link.digest {
-            self.paused.get_or_insert_with(|| Paused { since: now, reason: outcome.to_string() });
+            let reason = outcome.to_string();
+            self.paused.get_or_insert(SchedulePause { since: now, reason, is_switched: false, until: None });
         }
         self
     }
 
-    /// Returns the state once a person has paused the schedule.
+    /// Returns the state as the switches say, which pause this schedule or not. `definition` is that of the caller's file.
     #[must_use]
-    pub fn paused(self, now: Timestamp, reason: &str) -> Self {
-        let paused = Paused { since: now.as_millisecond(), reason: reason.to_owned() };
-        Self { paused: Some(self.paused.unwrap_or(paused)), ..self }
+    pub fn switched(self, pause: Option<&Pause>, definition: Option<&Definition>, now: Timestamp) -> Self {
+        let own = definition.filter(|definition| definition.digest() == self.digest);
+        match (pause, &self.paused, own) {
+            (Some(pause), _, _) => self.switched_on(pause),
+            // The instants since the end of a pause that has ended by itself are made up for.
+            (None, Some(SchedulePause { is_switched: true, until, .. }), Some(own)) => {
+                let end = until.and_then(|until| Timestamp::from_millisecond(until).ok());
+                self.resumed(own, end.map_or(now, |end| end.min(now)))
+            }
+            _ => self,
+        }
+    }
+
+    /// Returns the state while the switches pause this schedule.
+    #[must_use]
+    pub fn switched_on(self, pause: &Pause) -> Self {
+        let since = self.paused.map_or(pause.since.as_millisecond(), |paused| paused.since);
+        let until = pause.until.map(Timestamp::as_millisecond);
+        Self { paused: Some(SchedulePause { since, reason: pause.reason.clone(), is_switched: true, until }), ..self }
     }
 
     /// Returns the state once a person has resumed the schedule. The event that was armed before the pause is next if its time has not

@@ -1,5 +1,8 @@
 use super::*;
-use crate::domain::schedule::{calendar::Calendar, rule::Rule};
+use crate::domain::{
+    schedule::{calendar::Calendar, rule::Rule},
+    switches::Paused,
+};
 
 const SECOND: i64 = 1_000;
 
@@ -18,11 +21,17 @@ fn definition(payload: &'static str) -> Definition {
             catch_up: CatchUp::All,
             on_failure: OnScheduleFailure::Continue,
         },
+        paused: None,
     }
 }
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).expect("a time")
+}
+
+/// Returns a pause of all schedules since this time.
+fn closed(now: Timestamp) -> Pause {
+    Pause::of_person(Paused::All, "closed", now, None)
 }
 
 /// The state in which the event at `position` of this definition is armed.
@@ -96,7 +105,7 @@ fn the_event_that_waits_through_a_pause_is_still_the_next_one() {
         definition.rule.mode = mode;
         let before = armed(&definition, 10 * SECOND);
         let resumed =
-            |second: i64| before.clone().paused(at(5 * SECOND), "closed").resumed(&definition, at(second * SECOND));
+            |second: i64| before.clone().switched_on(&closed(at(5 * SECOND))).resumed(&definition, at(second * SECOND));
         assert_eq!(resumed(6).armed, before.armed);
         // Its time has come during the pause, and it was dropped.
         let next = resumed(11).armed.expect("an event");
@@ -107,6 +116,45 @@ fn the_event_that_waits_through_a_pause_is_still_the_next_one() {
         let admitted = resumed(11).admit(&definition.link(next.arm.position), false, at(20 * SECOND));
         assert_eq!(admitted, Admission::Run);
     }
+}
+
+#[test]
+fn a_schedule_follows_the_switches() {
+    let [definition, other] = ["1", "2"].map(definition);
+    let before = armed(&definition, 10 * SECOND);
+    let on = before.clone().switched_on(&closed(at(5 * SECOND)));
+    assert_eq!(
+        on.clone().switched(Some(&closed(at(7 * SECOND))), None, at(7 * SECOND)),
+        on,
+        "it is paused since the first time"
+    );
+    assert_eq!(
+        on.clone().switched(None, None, at(8 * SECOND)),
+        on,
+        "the file of this worker does not have the schedule"
+    );
+    assert_eq!(on.clone().switched(None, Some(&other), at(8 * SECOND)), on, "or another one");
+    assert_eq!(on.switched(None, Some(&definition), at(8 * SECOND)), before);
+    // A failed event has paused it, and nobody else.
+    let failed = ScheduleState {
+        paused: Some(SchedulePause { since: 0, reason: "failed".to_owned(), is_switched: false, until: None }),
+        ..before
+    };
+    assert_eq!(failed.clone().switched(None, Some(&definition), at(8 * SECOND)), failed);
+}
+
+#[test]
+fn the_instants_since_a_pause_has_ended_by_itself_are_made_up_for() {
+    let definition = definition("1");
+    let pause = Pause { until: Some(at(20 * SECOND + 500)), ..closed(at(5 * SECOND)) };
+    let paused = armed(&definition, 10 * SECOND).switched_on(&pause);
+    // A worker looks eight seconds after the end of the pause.
+    let resumed = paused.switched(None, Some(&definition), at(28 * SECOND));
+    let next = resumed.armed.expect("an event").arm;
+    assert_eq!(next.position, 21 * SECOND);
+    assert_eq!(resumed.admit(&definition.link(next.position), false, at(28 * SECOND)), Admission::Run);
+    let dropped = resumed.admit(&definition.link(20 * SECOND), false, at(28 * SECOND));
+    assert!(matches!(dropped, Admission::Drop { is_armed: false, .. }), "{dropped:?}");
 }
 
 /// Every second, up to five seconds late.
@@ -129,7 +177,7 @@ fn no_instant_is_left_out_because_jitter_puts_it_off() {
 
 #[test]
 fn an_outcome_is_written_as_it_was_read() {
-    let texts = ["done", "skipped: busy: still", "dropped: why", "dead-letter: ", "postponed"];
+    let texts = ["done", "cancelled", "skipped: busy: still", "dropped: why", "dead-letter: ", "postponed"];
     for text in texts {
         assert_eq!(RunOutcome::from(text.to_owned()).to_string(), text);
     }

@@ -85,6 +85,7 @@ impl Template {
             reference,
             created_at: now,
             nbf: Timestamp::from_millisecond(due).ok(),
+            expires: None,
             attempts: 0,
             busy: 0,
             crashes: 0,

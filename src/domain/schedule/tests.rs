@@ -13,6 +13,7 @@ use super::{
     rule::{Arm, CatchUp, Mode, OnScheduleFailure, Overlap, Rule},
     state::{Armed, OVERDUE, ScheduleState, Wanted},
 };
+use crate::domain::switches::{Pause, Paused};
 
 fn at(text: &str) -> Timestamp {
     text.parse().expect("a time")
@@ -20,6 +21,11 @@ fn at(text: &str) -> Timestamp {
 
 fn ms(text: &str) -> i64 {
     at(text).as_millisecond()
+}
+
+/// Returns a pause of all schedules since this time.
+fn closed(now: Timestamp) -> Pause {
+    Pause::of_person(Paused::All, "closed", now, None)
 }
 
 fn hourly(catch_up: CatchUp) -> Rule {
@@ -45,6 +51,7 @@ fn definition(rule: Rule) -> Definition {
         reference: None,
         payload: "{}".into(),
         rule,
+        paused: None,
     }
 }
 
@@ -253,7 +260,7 @@ fn a_schedule_is_overdue_unless_it_runs_or_is_paused() {
     let state = ScheduleState::default().armed("", Arm { position, due: position }, at("2026-06-01T10:00:00Z"));
     let late = at("2026-06-01T11:04:00Z");
     assert_eq!((state.overdue_since(late), state.overdue_since(due)), (Some(due), None));
-    assert_eq!(state.clone().paused(late, "closed").overdue_since(late), None);
+    assert_eq!(state.clone().switched_on(&closed(late)).overdue_since(late), None);
     let running = state.started(&definition.link(position), late, at("2026-06-01T11:06:00Z"));
     assert_eq!(running.overdue_since(late), None);
     let lost = at("2026-06-01T11:07:00Z");

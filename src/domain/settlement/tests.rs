@@ -102,6 +102,16 @@ fn a_handler_may_choose_the_delay_but_not_the_number_of_attempts() {
 }
 
 #[test]
+fn an_expired_event_is_discarded_or_dead_lettered_with_its_expiry() {
+    let at = now() - Duration::from_mins(1);
+    assert_eq!(expired(at, OnExpiry::Discard, now()), Decision::Finish(Finish::Expire(at)));
+    let reason = "expired at 2026-06-01T08:59:00.000Z, before it started".to_owned();
+    let failure = "2026-06-01T09:00:00.000Z expired before it started".to_owned();
+    let letter = Decision::Expire(at, Failed { attempts: 0, reason, failure });
+    assert_eq!(expired(at, OnExpiry::DeadLetter, now()), letter);
+}
+
+#[test]
 fn one_attempt_means_no_retry() {
     let retry = Retry { max_attempts: 1, ..retry() };
     assert!(matches!(
@@ -125,10 +135,10 @@ fn an_outcome_that_is_no_failure_spends_no_attempt() {
         failure: "2026-06-01T09:00:00.000Z no such employee".into(),
     };
     assert_eq!(settled(dead, ran(3), OnFailure::Retry, &retry()), Decision::DeadLetter(expected));
-    assert_eq!(settled(Outcome::Done, ran(3), OnFailure::Retry, &retry()), Decision::Done);
+    assert_eq!(settled(Outcome::Done, ran(3), OnFailure::Retry, &retry()), Decision::Finish(Finish::Done));
     assert_eq!(
         settled(Outcome::Discard { reason: "they\nleft".into() }, ran(3), OnFailure::Retry, &retry()),
-        Decision::Discard { reason: "they left".into() }
+        Decision::Finish(Finish::Discard { reason: "they left".into() })
     );
 }
 
@@ -139,7 +149,7 @@ fn a_type_with_on_failure_drop_drops_failures_and_nothing_else() {
     assert!(reason.starts_with("drop: attempt=1 failed_at="), "{reason}");
     let after = Some(Duration::from_secs(30));
     assert!(matches!(decided(Outcome::Retry { reason: "busy".into(), after }), Decision::Drop { .. }));
-    assert_eq!(decided(Outcome::Done), Decision::Done);
+    assert_eq!(decided(Outcome::Done), Decision::Finish(Finish::Done));
     // With `DeadLetter` the handler asks that people see the event.
     assert!(matches!(decided(Outcome::DeadLetter { reason: "never".into() }), Decision::DeadLetter(_)));
     let requeue = Outcome::Requeue { at: now(), reason: "next-change".into() };
@@ -211,7 +221,7 @@ fn a_type_with_on_failure_block_tries_without_end(#[case] attempts: u32, #[case]
     // The other outcomes of the handler end the tries.
     let dead = Outcome::DeadLetter { reason: "never".into() };
     assert!(matches!(settled(dead, ran(attempts), OnFailure::Block, &retry()), Decision::DeadLetter(_)));
-    assert_eq!(settled(Outcome::Done, ran(attempts), OnFailure::Block, &retry()), Decision::Done);
+    assert_eq!(settled(Outcome::Done, ran(attempts), OnFailure::Block, &retry()), Decision::Finish(Finish::Done));
 }
 
 #[rstest]

@@ -16,6 +16,8 @@ pub struct SourceSpec {
     pub intake: Intake,
     /// Whether the events of a message are published before those of the next message, in the order of the queue.
     pub ordered: bool,
+    /// The reason why the file pauses the source; empty if it gives none. Workers follow the stream with the switches, not this.
+    pub paused: Option<String>,
     /// The most messages that a worker holds.
     pub prefetch: u16,
     /// The zone of dates without an offset.

@@ -2,8 +2,8 @@
 //! [`FIELDS`].
 
 use super::header::{
-    ATTEMPTS, BUSY, CRASHES, CREATED_AT, FIRST_FAILURE, GENERATION, LAST_FAILURE, NBF, REASON, REFERENCE, SLOT,
-    TRACEPARENT, VERSION,
+    ATTEMPTS, BUSY, CRASHES, CREATED_AT, EXPIRES, FIRST_FAILURE, GENERATION, LAST_FAILURE, NBF, REASON, REFERENCE,
+    SLOT, TRACEPARENT, VERSION,
 };
 use crate::domain::{message::REPLAYS, schedule::link};
 
@@ -42,7 +42,7 @@ const NUMBER: &str = "whole number";
 const FAILURE: &str = "text: a time as in `created_at`, a space, and the error in one line, cut at 1,000 bytes";
 
 /// Every property and header of an event, the properties first.
-pub static FIELDS: [Field; 21] = [
+pub static FIELDS: [Field; 22] = [
     Field {
         name: "message_id",
         place: Place::Property,
@@ -56,12 +56,12 @@ pub static FIELDS: [Field; 21] = [
     Field {
         name: "type",
         place: Place::Property,
-        format: "one word",
+        format: "one word, or what another program has set",
         about: "The type of the event, for people. The queue decides the type of a delivery, and the first word of the routing \
-                key decides the queue.",
+                key decides the queue. Copies keep what another program has set.",
         absent: "nothing is missing",
         writers: "the publisher",
-        readers: "nobody",
+        readers: "the worker, if the routing key names another type of the file than the queue",
         example: "hr-import",
     },
     Field {
@@ -134,6 +134,17 @@ pub static FIELDS: [Field; 21] = [
         writers: "the publisher, a requeue, a retry with a delay of the handler, a reschedule",
         readers: "the worker and the handler",
         example: "2026-06-01T09:00:00.000Z",
+    },
+    Field {
+        name: EXPIRES,
+        place: Place::Header,
+        format: TIME,
+        about: "When the event expires. If it has not started by then, it does not run, and `on-expiry` says what becomes of \
+                it. Copies made after a start have none. An event that coalesces does not expire.",
+        absent: "the event does not expire",
+        writers: "the publisher",
+        readers: "the worker",
+        example: "2026-06-01T09:10:00.000Z",
     },
     Field {
         name: ATTEMPTS,

@@ -3,6 +3,7 @@
 pub(super) const REFERENCE: &str = "reference";
 pub(super) const CREATED_AT: &str = "created_at";
 pub(super) const NBF: &str = "nbf";
+pub(super) const EXPIRES: &str = "expires";
 pub(super) const ATTEMPTS: &str = "attempts";
 pub(super) const REASON: &str = "reason";
 pub(super) const FIRST_FAILURE: &str = "first_failure";
@@ -15,10 +16,11 @@ pub(super) const CRASHES: &str = "crashes";
 pub(super) const TRACEPARENT: &str = "traceparent";
 
 /// The headers that [`encode`](super::encode) writes or removes.
-pub(super) const ALL: [&str; 13] = [
+pub(super) const ALL: [&str; 14] = [
     REFERENCE,
     CREATED_AT,
     NBF,
+    EXPIRES,
     ATTEMPTS,
     REASON,
     FIRST_FAILURE,

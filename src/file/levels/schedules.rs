@@ -6,8 +6,8 @@ use crate::{
     domain::ttl::LONGEST,
     file::{
         keys::{
-            CATCH_UP, CRON, EVERY, MODE, ON_SCHEDULE_FAILURE, OVERLAP, REFERENCE_TEXT, RULE_TYPE, SPREAD, TEMPLATE,
-            TIMEZONE,
+            CATCH_UP, CRON, EVERY, MODE, ON_SCHEDULE_FAILURE, OVERLAP, PAUSED, REFERENCE_TEXT, RULE_TYPE, SPREAD,
+            TEMPLATE, TIMEZONE,
         },
         table::{
             Absent::{Depends, Required, Value},
@@ -70,6 +70,12 @@ pub(in crate::file) static SCHEDULE_LEVEL: Level = Level {
              took long: `none`, the `last` one, or `all`, one after the other. Only with `mode: \
              fixed`.",
             "cron: \"0 3 * * *\"\ncatch-up: all",
+        ),
+        PAUSED.pause(
+            Value("off"),
+            "Whether the events of the schedule do not run, or the reason why. `apply` tells the workers; `topology pause` does it \
+             without a file.",
+            "every: 5m\npaused: \"the bank is closed\"",
         ),
         ON_SCHEDULE_FAILURE.choice(
             Value("continue"),

@@ -2,8 +2,8 @@
 
 use crate::file::{
     keys::{
-        DECLARE, EVENTS, ID, MOST_PREFETCH, NBF, ORDERED, PAYLOAD, PREFETCH, QUEUE, REFERENCE, RULE_TYPE, TIMEZONE,
-        UNMATCHED, WHEN,
+        DECLARE, EVENTS, ID, MOST_PREFETCH, NBF, ORDERED, PAUSED, PAYLOAD, PREFETCH, QUEUE, REFERENCE, RULE_TYPE,
+        TIMEZONE, UNMATCHED, WHEN,
     },
     table::{
         Absent::{Depends, Required, Value},
@@ -28,6 +28,12 @@ pub(in crate::file) static SOURCE_LEVEL: Level = Level {
             Depends("off; on with `declare`"),
             "Whether the events of a message are published before those of the next message.",
             "queue: hr-changes\nordered: on",
+        ),
+        PAUSED.pause(
+            Value("off"),
+            "Whether workers take no message of the source, or the reason why. `apply` tells them; `topology pause` does it without a \
+             file.",
+            "queue: hr-changes\npaused: \"the payroll is closed\"",
         ),
         PREFETCH.whole(1, MOST_PREFETCH, Value("100"), "The messages that a worker holds at most.", "prefetch: 20"),
         TIMEZONE.zone(

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use super::breaker::{BREAKER_LEVEL, BREAKER_SHORT};
 use crate::{
     domain::ttl::LONGEST,
     file::{
         keys::{
-            COALESCE, CONCURRENCY, CRASH_LIMIT, DELAY, DELAYED, DELAYS, DRAIN_TIMEOUT, EXCLUSIVE, HANDLER_TIMEOUT,
-            IMMEDIATE, IN_PLACE, JITTER, KEEP_PAYLOAD, LEASE, MAX_ATTEMPTS, MAX_WAIT, MILLI, MOST_PREFETCH, ON_FAILURE,
-            PREFETCH, REGISTER, RENAMED_FROM, RETRY, TRIES, WINDOW,
+            BREAKER, COALESCE, CONCURRENCY, CRASH_LIMIT, DELAY, DELAYED, DELAYS, DRAIN_TIMEOUT, EXCLUSIVE,
+            HANDLER_TIMEOUT, IMMEDIATE, IN_PLACE, JITTER, KEEP_PAYLOAD, LEASE, MAX_ATTEMPTS, MAX_WAIT, MILLI,
+            MOST_PREFETCH, ON_EXPIRY, ON_FAILURE, PAUSED, PREFETCH, REGISTER, RENAMED_FROM, RETRY, TRIES, WINDOW,
         },
         table::{
             Absent::{Depends, Value},
@@ -33,14 +34,14 @@ pub(in crate::file) static TYPE: Level = Level {
             MOST_PREFETCH,
             Value("100"),
             "The deliveries that a worker holds at most, those that run included. Unless the key is set, `block` lowers it \
-             to 10, and `in-place` divides it by the tries.",
+             to 10, `in-place` divides it by the tries, and it is lowered until all runs fit into `ack-timeout`.",
             "prefetch: 40",
         ),
         CONCURRENCY.whole(
             1,
             MOST_PREFETCH,
             Value("10"),
-            "The handlers of the type that a worker runs at a time, at most `prefetch`. With `block` it is 1.",
+            "The handlers of the type that a worker runs at a time, at most `prefetch`, also the default. With `block` it is 1.",
             "concurrency: 4",
         ),
         HANDLER_TIMEOUT.duration(
@@ -78,6 +79,18 @@ pub(in crate::file) static TYPE: Level = Level {
              then dead-letters the event, or retries it if `retry` is set. `block`: the event is tried until it succeeds, \
              and those behind it wait. `drop`: the event is gone.",
             "on-failure: block",
+        ),
+        ON_EXPIRY.choice(
+            Value("dead-letter"),
+            "The fate of an event that has not started when it expires (`topology publish --expires`). `dead-letter`: people \
+             find it there. `discard`: the event is gone.",
+            "on-expiry: discard",
+        ),
+        PAUSED.pause(
+            Value("off"),
+            "Whether workers start no event of the type, or the reason why. `apply` tells them; `topology pause` does it without a \
+             file. Events wait meanwhile.",
+            "paused: \"the provider migrates\"",
         ),
         // After two deaths every event that ran in the process is suspected. Only the third run is alone.
         CRASH_LIMIT.whole(
@@ -117,6 +130,14 @@ pub(in crate::file) static TYPE: Level = Level {
             Value("{}"),
             "The tries inside the worker, for `on-failure: in-place`.",
             "on-failure: in-place\nin-place:\n  tries: 5",
+        ),
+        BREAKER.short(
+            &BREAKER_LEVEL,
+            BREAKER_SHORT,
+            Value("off"),
+            "A circuit breaker: after too many errors in all workers nothing of the type starts for a while. `{}` is one with the \
+             defaults. The events wait, and no attempt is spent.",
+            "breaker:\n  errors: 100\n  window: 30s",
         ),
         RENAMED_FROM.names(
             Value("[]"),

@@ -29,8 +29,8 @@ impl World {
     }
 }
 
-fn found(slot: &str, waiting: bool, running: bool) -> Cancelled {
-    Cancelled { waiting, running, already: true, ..waits(slot) }
+fn found(slot: &str, id: &str, waiting: bool, running: bool) -> Cancelled {
+    Cancelled { waiting, running, already: true, ..waits(slot, id) }
 }
 
 #[tokio::test]
@@ -43,12 +43,12 @@ async fn a_repeated_cancel_returns_the_event_that_it_found() {
     world.loses_answers();
     let mut cancelled = world.events.cancel(&of_1234()).await.expect("it answers");
     cancelled.sort_by_key(|slot| slot.slot.to_string());
-    assert_eq!(cancelled, [found("d:1001000000", true, false), found("i", false, true)]);
+    assert_eq!(cancelled, [found("d:1001000000", "june", true, false), found("i", "now", false, true)]);
     let alone = world.events.cancel(&EventSelector::id("mail", "alone")).await.expect("it answers");
-    assert_eq!(alone, [found("e:alone", true, false)]);
+    assert_eq!(alone, [found("e:alone", "alone", true, false)]);
     // Nothing waits any more.
     let again = world.events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
-    assert_eq!(again, [found("d:1001000000", false, false)]);
+    assert_eq!(again, [Cancelled { id: None, ..found("d:1001000000", "", false, false) }]);
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_repeated_cancel_of_all_returns_the_events_that_it_found() {
     let mut cancelled: Vec<_> = cancelled.try_collect().await.expect("it answers");
     cancelled.sort_by_key(|(event, _)| event.id.clone());
     let told: Vec<Cancelled> = cancelled.into_iter().map(|(_, slot)| slot).collect();
-    assert_eq!(told, [found("i", true, false), found("i", false, true), found("i", true, false)]);
+    assert_eq!(told, [found("i", "0", true, false), found("i", "1", false, true), found("i", "2", true, false)]);
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn an_event_that_was_handled_before_the_cancel_is_not_reported_as_cancelle
         } else {
             world.events.cancel(&of_1234()).await
         };
-        let nothing = Cancelled { waiting: false, ..waits("i") };
+        let nothing = Cancelled { waiting: false, ..waits("i", "a") };
         assert_eq!(told.expect("it answers"), [nothing]);
     }
 }
@@ -171,7 +171,7 @@ async fn an_event_beyond_the_horizon_stays_cancelled(
             all.map_ok(|(_, cancelled)| cancelled).try_collect().await.expect("it answers")
         }
     };
-    assert_eq!(cancelled, [waits(slot)]);
+    assert_eq!(cancelled, [waits(slot, "a")]);
     world.clock.0.store(1_864_000, Ordering::SeqCst);
     assert_eq!(world.claim(&event).await, ClaimAnswer::Stale);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     domain::{source::SourceSpec, words::Word},
     publish::{published::PublishError, publisher::Publisher},
-    work::{common::Common, counters::SourceCounters, readiness::TypeReadiness},
+    work::{common::Common, counters::SourceCounters, readiness::TypeReadiness, switches::Switch},
 };
 
 /// One source in a worker.
@@ -16,6 +16,7 @@ pub(in crate::work) struct Source {
     pub(in crate::work) publisher: Publisher,
     pub(in crate::work) counters: SourceCounters,
     pub(in crate::work) readiness: TypeReadiness,
+    pub(in crate::work) switch: Switch,
 }
 
 /// A message is not acknowledged, because what it becomes was not confirmed.

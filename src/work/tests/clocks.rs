@@ -7,7 +7,7 @@ use super::{
 use crate::domain::schedule::{rule::Arm, template::Template};
 
 /// The clock of a machine that is so many seconds ahead of Redis's.
-struct Wrong(i64);
+pub(super) struct Wrong(pub(super) i64);
 
 impl Clock for Wrong {
     fn now(&self) -> Timestamp {

@@ -47,7 +47,7 @@ async fn a_delay_beyond_all_times_is_refused() {
     let publisher = world.publisher();
     let event = NewEvent::new("mail", "{}").delay(Duration::from_hours(24 * 3_000_000));
     let error = publisher.publish(event).await.expect_err("refused").to_string();
-    assert_eq!(error, "the delay leads beyond the year 9999");
+    assert_eq!(error, "the delay or the expiry leads beyond the year 9999");
     assert!(world.diary.entries().is_empty());
 }
 

@@ -2,14 +2,17 @@
 
 use super::*;
 use crate::{
-    domain::schedule::{
-        definition::Definition,
-        rule::Arm,
-        run::RunOutcome,
-        state::{Armed, ScheduleState},
-        template::Template,
+    domain::{
+        schedule::{
+            definition::Definition,
+            rule::Arm,
+            run::RunOutcome,
+            state::{Armed, ScheduleState},
+            template::Template,
+        },
+        switches::{Name, Pause, Paused, Switches},
     },
-    ports::ScheduleStates as _,
+    ports::{NamedStates as _, StateKind},
 };
 
 const FILE: &str = "
@@ -56,14 +59,20 @@ fn put(world: &World, definition: &Definition, position: i64) {
 }
 
 async fn write(world: &World, name: &str, state: &ScheduleState) {
-    let before = world.register.schedule(name).await.expect("an answer");
+    let before = world.register.state(StateKind::Schedule, name).await.expect("an answer");
     let text = state.text();
-    assert!(world.register.replace_schedule(name, before.as_deref(), Some(&text)).await.expect("an answer"));
+    assert!(
+        world
+            .register
+            .replace_state(StateKind::Schedule, name, before.as_deref(), Some(&text))
+            .await
+            .expect("an answer")
+    );
     world.diary.clear();
 }
 
 pub(super) async fn state(world: &World, name: &str) -> ScheduleState {
-    let text = world.register.schedule(name).await.expect("an answer").expect("a state");
+    let text = world.register.state(StateKind::Schedule, name).await.expect("an answer").expect("a state");
     ScheduleState::parse(&text).expect("a state")
 }
 
@@ -123,6 +132,33 @@ async fn a_sequential_schedule_arms_its_next_event_after_the_run() {
     assert_eq!(state.armed.map(|armed| armed.arm), Some(Arm { position: NOON + 1, due: NOON + 300_000 }));
 }
 
+#[rstest]
+#[case::fixed("hourly", NOON + HOUR)]
+#[case::sequential("poll", NOON + 1)]
+#[tokio::test(start_paused = true)]
+async fn a_schedule_goes_on_after_a_cancelled_run(#[case] name: &str, #[case] next: i64) {
+    let world = scheduled();
+    arm(&world, name, NOON).await;
+    let register = world.register.clone();
+    let handler = move |run: crate::handler::Run| {
+        let register = register.clone();
+        async move {
+            let (subject, slot) = (run.event.subject(), Some(run.event.stamp.slot.clone()));
+            let cancel = Cancel { subject, slot, due: None, horizon: Duration::ZERO };
+            register.cancel(&[cancel]).await.expect("an answer");
+            run.lost.cancelled().await;
+            // It would pause the schedule.
+            Outcome::dead_letter("cancelled")
+        }
+    };
+    let worker = world.worker().stop_when_empty(true).handle("mail", handler);
+    let summary = worker.run(CancellationToken::new()).await.expect("it stops when empty");
+    assert_eq!((summary.cancelled, summary.dead_lettered), (1, 0), "{:?}", world.diary.entries());
+    let state = state(&world, name).await;
+    assert_eq!(state.armed.map(|armed| armed.arm.position), Some(next));
+    assert_eq!((state.run.and_then(|run| run.outcome), state.paused), (Some(RunOutcome::Cancelled), None));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failed_run_is_not_the_end_and_a_dead_letter_is() {
     let world = scheduled();
@@ -154,7 +190,7 @@ async fn an_event_of_another_definition_does_not_run_and_arms_nothing() {
 
 #[rstest]
 #[case::removed(|state: ScheduleState| state.removed())]
-#[case::paused(|state: ScheduleState| state.paused(Noon.now(), "closed"))]
+#[case::paused(|state: ScheduleState| state.switched_on(&Pause::of_person(Paused::All, "closed", Noon.now(), None)))]
 #[tokio::test(start_paused = true)]
 async fn an_event_of_a_schedule_that_was_stopped_does_not_run(#[case] stop: fn(ScheduleState) -> ScheduleState) {
     let world = scheduled();
@@ -163,6 +199,35 @@ async fn an_event_of_a_schedule_that_was_stopped_does_not_run(#[case] stop: fn(S
     let diary = work(&world, Outcome::Done).await;
     assert!(!diary.iter().any(|entry| entry == "handler" || entry.starts_with("publish")), "{diary:?}");
     assert_eq!(diary.last().map(String::as_str), Some("acknowledge"));
+}
+
+/// Redis does not know of the pause.
+#[tokio::test(start_paused = true)]
+async fn a_schedule_follows_the_switches_on_the_broker() {
+    let world = scheduled();
+    let switch = |number, pauses| {
+        let body = Switches { number, pauses }.text().into();
+        world.broker.put("t.control", Incoming { routing_key: String::new(), properties: Properties::default(), body });
+    };
+    let hourly = Paused::Schedule(Name("hourly".parse().expect("a word")));
+    switch(1, vec![Pause::of_person(hourly, "closed", Noon.now(), None)]);
+    put(&world, &definition(&world, "hourly"), NOON);
+    let diary = work(&world, Outcome::Done).await;
+    assert!(!diary.iter().any(|entry| entry == "handler" || entry.starts_with("publish")), "{diary:?}");
+    let paused = state(&world, "hourly").await.paused.expect("paused");
+    assert_eq!((paused.reason.as_str(), paused.is_switched), ("closed", true));
+
+    switch(2, Vec::new());
+    let (stop, worker) = (CancellationToken::new(), world.worker());
+    let worker = worker.handle("mail", |_| async { Ok::<_, String>(Outcome::Done) });
+    let working = tokio::spawn(worker.run(stop.clone()));
+    // Two turns of the worker that heals.
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stop.cancel();
+    working.await.expect("no panic").expect("it stops");
+    let resumed = state(&world, "hourly").await;
+    assert_eq!(resumed.paused, None);
+    assert!(resumed.armed.is_some_and(|armed| armed.published.is_some()), "{resumed:?}");
 }
 
 /// The event of ten o'clock waits at noon.

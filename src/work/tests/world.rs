@@ -65,6 +65,13 @@ impl World {
         Self::of(topology(), script)
     }
 
+    /// This world with a register that has another clock.
+    pub(super) fn register_at(mut self, clock: Arc<dyn Clock>) -> Self {
+        let (retention, script) = (self.topology.redis.backlog_retention, Arc::clone(&self.script));
+        self.register = Arc::new(MemoryRegister::scripted(clock, retention, script));
+        self
+    }
+
     /// A world with another topology.
     pub(super) fn of(topology: Arc<Topology>, script: Script) -> Self {
         let script = Arc::new(script);

@@ -15,10 +15,10 @@ async fn a_workers_connections_carry_its_name() {
     let place = Place::new(&declared);
     let worker = Process::spawn(place.worker("mail", &place.write("handler.sh", "true")));
     let name = format!("topology work mail @ {}", rustix::system::uname().nodename().to_string_lossy());
-    eventually("the worker has two connections with its name", async || {
+    eventually("the worker has three connections with its name", async || {
         let mut names = declared.host.connections();
         names.sort();
-        (names == [name.clone(), format!("{name} (publishing)")]).then_some(())
+        (names == [name.clone(), format!("{name} (control)"), format!("{name} (publishing)")]).then_some(())
     })
     .await;
     worker.stop().await;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hatchery::Outcome;
 use rstest::rstest;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -12,6 +13,7 @@ use crate::support::{
     declared::Declared,
     process::{Place, Process},
     relay::Relay,
+    workers::Working,
 };
 
 const LETTERS: usize = 2_000;
@@ -42,6 +44,33 @@ async fn a_replay_that_is_killed_and_run_again_loses_nothing(#[case] point: &str
     assert!(copies.values().all(|count| *count <= 2));
     let twice = copies.values().filter(|count| **count == 2).count();
     assert!(twice <= IN_FLIGHT, "{twice} letters came twice");
+}
+
+/// The register drops the second copy of an event that has an id, and the second replay leaves its letter once it has run.
+#[rstest]
+#[case::before_the_register("replay.confirmed:3")]
+#[case::before_the_acknowledgement("replay.settled:3")]
+#[tokio::test]
+#[ignore = "kills a replay at each of two points; scripts/test --all runs it"]
+async fn unrouted_events_with_ids_run_once_although_their_replay_is_killed_and_run_again(#[case] point: &str) {
+    let declared = Declared::new(TYPES).await;
+    let (hatchery, place, amqp) = (declared.connect().await, Place::new(&declared), declared.amqp().await);
+    amqp.publish_in_order("t.unrouted", "mail.now", numbered(LETTERS)).await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let mut command = place.command(&["dead-letter", "replay", "--unrouted", "--yes"]);
+    assert!(place.run(command.env("HATCHERY_KILL_AT", point)).await.killed());
+    let queue = declared.names().unrouted();
+    eventually("letters are left", async || (amqp.ready(&queue).await > 0).then_some(())).await;
+    place.letters(0, &["replay", "--unrouted", "--yes"]).await;
+    worker.runs.reach(LETTERS).await;
+    amqp.expect_empty(&declared.passages()).await;
+    let obsolete = u64::from(amqp.ready(&queue).await);
+    let runs = worker.runs.clone();
+    let summary = worker.stop().await;
+    let mut ran = runs.payloads();
+    ran.sort();
+    assert!(ran.iter().eq(&numbered(LETTERS).collect::<Vec<_>>()), "{} runs of {LETTERS} events", ran.len());
+    assert!(summary.stale + obsolete > 0, "the killed replay has published nothing that it left: {summary:?}");
 }
 
 #[tokio::test]

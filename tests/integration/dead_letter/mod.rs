@@ -2,9 +2,11 @@
 
 mod discarded;
 mod killed;
+mod leaderless;
 mod looking;
 mod replayed;
 mod side_by_side;
+mod slow;
 
 use serde_json::Value;
 

@@ -59,3 +59,61 @@ async fn somebody_who_does_not_wait_is_told_that_others_hold_the_letters() {
     assert!(refused.stderr.contains("t.dead-letter.import"), "{refused:?}");
     replay.ended().await.expect(0);
 }
+
+/// Somebody has opened the queue with a client of their own, and left it open.
+#[tokio::test]
+async fn a_sweep_says_that_a_stranger_holds_letters() {
+    let declared = Declared::new(TYPES).await;
+    let (amqp, place) = (put(&declared, "plain", 3).await, Place::new(&declared));
+    let stranger = declared.amqp().await.hold(&declared.dead_letters("plain"), 10).await;
+    amqp.expect_untouched(&declared.dead_letters("plain"), 0).await;
+    for arguments in [&["replay", "--yes"][..], &["discard", "--save", "old.ndjson", "--yes"]] {
+        let ended = place.letters(5, arguments).await;
+        assert!(ended.stderr.contains("1 consumer reads t.dead-letter.plain"), "{ended:?}");
+        assert!(ended.stderr.contains("not all letters were seen"), "{ended:?}");
+    }
+    drop(stranger);
+    crate::support::broker::eventually("the letters are back", async || {
+        (amqp.ready(&declared.dead_letters("plain")).await == 3).then_some(())
+    })
+    .await;
+    assert_eq!(place.letter_ids(&[]).await, numbered(3).collect::<Vec<_>>());
+}
+
+/// RabbitMQ sends as many letters as the prefetch allows, and the client keeps them all in memory.
+#[tokio::test]
+#[ignore = "replays 480 MiB; scripts/test --all runs it"]
+async fn a_replay_of_large_letters_takes_little_memory_and_misses_none() {
+    const LETTERS: usize = 40;
+    const MOST: u64 = 300 << 20;
+    let declared = Declared::new(TYPES).await;
+    let (amqp, place) = (declared.amqp().await, Place::new(&declared));
+    let body = vec![b'x'; 12 << 20];
+    for id in numbered(LETTERS) {
+        let properties = crate::support::amqp::headers(&[]).with_message_id(id.as_str().into());
+        amqp.publish("t.dead-letter", "plain.dead-letter", properties, &body).await;
+    }
+    let peak = async |arguments: &[&str]| {
+        let process = Process::spawn(place.command(&[&["dead-letter"], arguments].concat()));
+        let status = format!("/proc/{}/status", process.id());
+        let mut peak = 0;
+        let running = async {
+            loop {
+                let text = std::fs::read_to_string(&status).unwrap_or_default();
+                let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+                peak = line.and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or(peak);
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        let ended = tokio::select! { ended = process.ended() => ended, () = running => unreachable!() };
+        (peak * 1_024, ended.expect(0))
+    };
+    for (arguments, left) in
+        [(&["list"][..], LETTERS), (&["replay", "--yes", "--limit", "1"], LETTERS - 1), (&["replay", "--yes"], 0)]
+    {
+        let (peak, ended) = peak(arguments).await;
+        assert!(peak < MOST, "{arguments:?}: {} MiB, {ended:?}", peak >> 20);
+        let ready = amqp.ready(&declared.dead_letters("plain")).await;
+        assert_eq!(usize::try_from(ready).unwrap(), left, "{arguments:?}: {ended:?}");
+    }
+}

@@ -24,7 +24,7 @@ async fn events_cancelled_by_reference_date_or_id_do_not_run_and_the_others_do()
     let hatchery = declared.connect().await;
     let june = from_now(SOON);
     let at = june.to_string();
-    publish(&hatchery, NewEvent::new("import", "\"june\"").reference("1234").at(june)).await;
+    publish(&hatchery, NewEvent::new("import", "\"june\"").id("june").reference("1234").at(june)).await;
     put(&hatchery, "import", "1234", "now", Duration::ZERO).await;
     put(&hatchery, "import", "1234", "other date", SOON * 2).await;
     for (reference, id) in [("ann", "a"), ("ann", "b"), ("bob", "c"), ("", "d"), ("", "last")] {
@@ -33,13 +33,18 @@ async fn events_cancelled_by_reference_date_or_id_do_not_run_and_the_others_do()
     let place = Place::new(&declared);
     let import = ["cancel", "--type", "import", "--reference", "1234"];
     let ended = place.events(0, &[&import[..], &["--at", &at]].concat()).await;
-    assert_eq!(ended.stdout, "Cancelled 1 event of 1234.\n");
+    assert_eq!(ended.stdout, "Cancelled 1 event of 1234: june.\n");
     let json = place.events_json(0, &[&import[..], &["--immediate"]].concat()).await;
     assert_eq!((&json["results"], &json["events"][0]["slot"]), (&json!({ "cancelled": 1 }), &"i".into()));
     let ended = place.events(0, &["cancel", "--type", "mail", "--reference", "ann"]).await;
-    assert_eq!(ended.stdout, "Cancelled 2 events of ann.\n");
+    assert_eq!(ended.stdout, "Cancelled 2 events of ann: a, b.\n");
     let ended = place.events(0, &["cancel", "--type", "mail", "--id", "d"]).await;
     assert_eq!(ended.stdout, "Cancelled the event d.\n");
+    // By the id that the cancel has told, and not by the reference, Redis tells what became of it.
+    let shown = place.events(0, &["show", "--type", "mail", "a"]).await;
+    assert!(shown.stdout.contains("state      cancelled"), "{shown:?}");
+    let unknown = place.events(1, &["show", "--type", "mail", "--reference", "ann", "--all"]).await;
+    assert!(unknown.stderr.contains("nothing of ann waits or runs"), "{unknown:?}");
     let again = place.events(0, &["cancel", "--type", "mail", "--reference", "ann"]).await;
     let expected = "Nothing of ann is known to wait. An event that was published while Redis was away is reached only by its id.\n";
     assert_eq!(again.stdout, expected);
@@ -57,9 +62,51 @@ async fn events_cancelled_by_reference_date_or_id_do_not_run_and_the_others_do()
     assert_eq!((imports.stale, mails.stale), (2, 3));
 }
 
+/// The lines before a change are confirmed and recorded, and those after it have not begun.
 #[tokio::test]
-async fn a_cancel_lets_a_run_go_on_and_reports_it() {
-    let declared = declared("{ import: { coalesce: latest, retry: { delays: [100ms] } } }").await;
+async fn a_line_of_a_batch_cancels_or_reschedules_what_was_published_before_it_and_nothing_later() {
+    const TIMES: usize = 20;
+    let declared = declared("{ import: { coalesce: latest }, mail: { keep-payload: 4KiB } }").await;
+    let place = Place::new(&declared);
+    let mut lines = String::new();
+    for (n, event_type) in (0..TIMES).zip(["mail", "import"].into_iter().cycle()) {
+        for line in [
+            json!({ "type": event_type, "reference": n.to_string(), "id": format!("before-{n}"), "delay": "1h" }),
+            json!({ "cancel": { "type": event_type, "reference": n.to_string() } }),
+            json!({ "type": event_type, "reference": n.to_string(), "id": format!("after-{n}"), "delay": "1h" }),
+            json!({ "reschedule": { "type": event_type, "reference": n.to_string(), "delay": "2h" } }),
+        ] {
+            lines.push_str(&line.to_string());
+            lines.push('\n');
+        }
+    }
+    lines += "{\"cancel\":{\"type\":\"mail\",\"id\":\"unknown\"}}\n{\"reschedule\":{\"type\":\"mail\",\"id\":\"unknown\",\"delay\":\"1h\"}}\n";
+    place.write("batch.ndjson", &lines);
+    let mut command = place.command(&["publish", "--batch", "batch.ndjson", "--rejects", "rejects", "-o", "ndjson"]);
+    let ended = place.run(&mut command).await.expect(5);
+    let answers: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let expected = [
+        json!({ "line": 1, "id": "before-0" }),
+        json!({ "line": 2, "results": { "cancelled": 1 }, "ids": ["before-0"] }),
+        json!({ "line": 3, "id": "after-0" }),
+        json!({ "line": 4, "results": { "done": 1 }, "ids": ["after-0"] }),
+    ];
+    assert_eq!(answers[..4], expected);
+    let last = [
+        json!({ "line": 4 * TIMES + 1, "results": { "remembered": 1 }, "ids": [] }),
+        json!({ "line": 4 * TIMES + 2, "error": "no such event waits" }),
+    ];
+    assert_eq!(answers[4 * TIMES..], last);
+    assert_eq!(place.lines("rejects").len(), 1);
+    let listed = place.run(&mut place.command(&["events", "list", "-o", "ndjson"])).await.expect(0).stdout;
+    let listed: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(listed.iter().all(|event| event["id"].as_str().unwrap().starts_with("after-")), "{listed:?}");
+    assert_eq!(listed.len(), TIMES);
+}
+
+#[tokio::test]
+async fn a_run_that_ends_before_it_is_told_of_its_cancel_is_not_tried_again() {
+    let declared = declared("{ import: { coalesce: latest, lease: 1m, retry: { delays: [100ms] } } }").await;
     let hatchery = declared.connect().await;
     let failure = Outcome::Retry { reason: "no luck".into(), after: None };
     let (worker, gate) = Working::gated_with(hatchery.worker(), "import", failure);
@@ -67,11 +114,14 @@ async fn a_cancel_lets_a_run_go_on_and_reports_it() {
     worker.runs.reach(1).await;
     let place = Place::new(&declared);
     let ended = place.events(0, &["cancel", "--reference", "1234"]).await;
-    assert_eq!(ended.stdout, "Nothing of 1234 is known to wait. One is running and goes on; it is not tried again.\n");
+    assert_eq!(
+        ended.stdout,
+        "Nothing of 1234 is known to wait. One is running; its worker ends it at the next renewal of the lease.\n"
+    );
     let again = place.events(0, &["cancel", "--reference", "1234"]).await;
     assert_eq!(again.stdout, ended.stdout);
     let shown = place.events(0, &["show", "--reference", "1234"]).await;
-    assert!(shown.stdout.contains("cancelled, and its run goes on"), "{shown:?}");
+    assert!(shown.stdout.contains("cancelled, and its run has not ended"), "{shown:?}");
     gate.let_through(1);
     // The retry of `a` is delivered and is stale. `b`, which comes after it, runs.
     put(&hatchery, "import", "5678", "b", Duration::from_millis(500)).await;

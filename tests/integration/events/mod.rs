@@ -2,9 +2,11 @@
 
 mod backlog;
 mod cancelled;
+mod cancelled_runs;
 mod listed;
 mod moved;
 mod placed;
+mod traced;
 
 use std::time::Duration;
 

@@ -33,7 +33,7 @@ async fn run_now_and_reschedule_run_a_waiting_event_once(#[case] event_type: &st
     let seen = worker.runs.reach(1).await;
     assert_eq!((seen[0].event.id.as_str(), &seen[0].event.payload[..]), ("a", &b"\"a\""[..]));
     assert!(seen[0].event.reason.as_ref().unwrap().starts_with("run now: "), "{:?}", seen[0]);
-    let ended = place.events(0, &["reschedule", "--type", event_type, "--reference", "5678", "--to", "1s"]).await;
+    let ended = place.events(0, &["reschedule", "--type", event_type, "--reference", "5678", "--delay", "1s"]).await;
     assert!(ended.stdout.starts_with("Rescheduled to ") && ended.stdout.ends_with(": 1 event.\n"), "{ended:?}");
     assert_eq!(worker.runs.reach(2).await[1].event.id, "b");
     worker.stop().await;

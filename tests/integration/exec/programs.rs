@@ -14,16 +14,10 @@ use crate::support::{
     amqp::shown,
     broker::eventually,
     declared::{Declared, publish},
-    process::{Place, Process},
+    process::{Place, Process, is_running},
 };
 
 const JOB: &str = "types: { job: { lease: 500ms, retry: { delays: [50ms], max-attempts: 1 } } }";
-
-/// Returns whether a process runs. A process that waits to be reaped does not.
-fn runs(process: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
-}
 
 #[tokio::test]
 async fn a_handler_timeout_kills_a_program_and_its_children() {
@@ -39,7 +33,7 @@ async fn a_handler_timeout_kills_a_program_and_its_children() {
     assert!(reason.ends_with("error=\"no answer within handler-timeout (500ms)\""), "{reason}");
     let processes = place.lines("processes").concat();
     assert_eq!(processes.split(' ').count(), 2);
-    eventually("both processes have ended", async || (!processes.split(' ').any(runs)).then_some(())).await;
+    eventually("both processes have ended", async || (!processes.split(' ').any(is_running)).then_some(())).await;
     worker.stop().await;
 }
 
@@ -167,7 +161,8 @@ async fn children_left_by_a_program_are_killed_and_do_not_delay_its_answer() {
     assert!(ended.summary()["discarded"] == 1, "{ended:?}");
     let children = place.lines("child");
     assert_eq!(children.len(), 2);
-    eventually("both children have ended", async || (!children.iter().any(|child| runs(child))).then_some(())).await;
+    eventually("both children have ended", async || (!children.iter().any(|child| is_running(child))).then_some(()))
+        .await;
 }
 
 #[tokio::test]
@@ -182,7 +177,7 @@ async fn a_child_that_leaves_the_programs_process_group_lives_on_and_is_not_wait
     let ended = Process::spawn(command).ended().await.expect(0);
     assert!(ended.summary()["discarded"] == 1, "{ended:?}");
     let child = place.lines("child").concat();
-    assert!(runs(&child), "the child that left the process group was killed");
+    assert!(is_running(&child), "the child that left the process group was killed");
     kill_process(Pid::from_raw(child.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
 }
 
@@ -212,7 +207,7 @@ async fn a_drain_timeout_kills_a_program_and_its_children_and_gives_the_event_ba
     let worker = Process::spawn(command);
     let processes = eventually("the program runs", async || place.lines("processes").into_iter().next()).await;
     assert_eq!(worker.stop().await["given_back"], 1);
-    eventually("both processes have ended", async || (!processes.split(' ').any(runs)).then_some(())).await;
+    eventually("both processes have ended", async || (!processes.split(' ').any(is_running)).then_some(())).await;
     let amqp = declared.amqp().await;
     let back = amqp.take(&declared.processing("job")).await;
     assert_eq!(shown(&back, "attempts").as_deref(), Some("0"));
@@ -241,7 +236,7 @@ async fn a_first_signal_lets_a_program_finish_and_a_second_one_kills_it() {
     let processes = place.lines("processes");
     assert_eq!(processes.len(), 2);
     eventually("the program and its children have ended", async || {
-        (!processes.iter().any(|one| runs(one))).then_some(())
+        (!processes.iter().any(|one| is_running(one))).then_some(())
     })
     .await;
     eventually("all three events are in the queue", async || (amqp.ready(&queue).await == 3).then_some(())).await;

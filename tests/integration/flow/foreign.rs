@@ -307,3 +307,50 @@ async fn events_with_a_priority_get_no_more_retries_than_others() {
         assert_eq!(*amqp.take(&queue).await.properties.priority(), None);
     }
 }
+
+/// A binding of a stranger copies all events into the queue of one type.
+#[tokio::test]
+async fn an_event_of_another_type_does_not_run_and_is_not_lost() {
+    let declared = Declared::new("types: { mail: {}, pay: {}, last: { on-failure: block } }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    for stranger in ["pay", "last"] {
+        declared.host.bind("t.processor", &declared.processing(stranger), "#");
+    }
+    publish(&hatchery, NewEvent::new("mail", "1").id("a")).await;
+    // A foreign publisher's own `type` says nothing of ours.
+    let properties = BasicProperties::default().with_message_id("b".into()).with_type("com.example.Order".into());
+    amqp.publish("t.scheduler", "mail.now", properties, b"2").await;
+    publish(&hatchery, NewEvent::new("pay", "3").id("c")).await;
+    let [mail, pay, last] = ["mail", "pay", "last"].map(|name| Working::start(&hatchery, name, |_| Outcome::Done));
+    eventually("the copies are dead letters of what they are", async || {
+        let letters = async |name: &str| amqp.ready(&declared.dead_letters(name)).await;
+        ((letters("mail").await, letters("pay").await) == (4, 1)).then_some(())
+    })
+    .await;
+    mail.runs.reach(2).await;
+    pay.runs.reach(1).await;
+    let ran = |worker: &Working| worker.runs.payloads();
+    assert_eq!((ran(&mail).len(), ran(&pay), ran(&last)), (2, vec!["3".to_owned()], vec![]));
+    let letter = amqp.take(&declared.dead_letters("pay")).await;
+    let reason = shown(&letter, "reason").unwrap();
+    assert!(reason.starts_with("poison: the event is of the type pay"), "{reason}");
+    for worker in [mail, pay, last] {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_copy_keeps_its_publishers_own_type() {
+    let declared = Declared::new("types: { mail: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
+    let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);
+    for (kind, expected) in [(Some("com.example.Order"), "com.example.Order"), (None, "mail")] {
+        let properties =
+            kind.map_or_else(BasicProperties::default, |kind| BasicProperties::default().with_type(kind.into()));
+        amqp.publish("t.scheduler", "mail.now", properties, b"1").await;
+        let worker = Working::start(&hatchery, "mail", |_| Outcome::retry("no"));
+        let letter = amqp.take(&declared.dead_letters("mail")).await;
+        worker.stop().await;
+        assert_eq!(letter.properties.kind().as_ref().map(ToString::to_string).as_deref(), Some(expected));
+    }
+}

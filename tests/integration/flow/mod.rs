@@ -1,11 +1,13 @@
 //! An event's way through a real broker and a real Redis.
 
+mod breaker;
 mod busy;
 mod by_hand;
 mod classic;
 mod coalescing;
 mod cut;
 mod delays;
+mod expiring;
 mod foreign;
 mod in_order;
 mod in_place;
@@ -13,7 +15,9 @@ mod large;
 mod listed;
 mod once;
 mod outcomes;
+mod paused;
 mod published;
 mod quarantine;
+mod recorded;
 mod redis_away;
 mod stopping;

@@ -128,7 +128,7 @@ async fn a_redirect_is_not_followed() {
         publish(&hatchery, NewEvent::new("job", "{}")).await;
         let letter = declared.amqp().await.take(&declared.dead_letters("job")).await;
         let reason = shown(&letter, "reason").unwrap();
-        let leads = format!("and this one leads to {}\"", elsewhere.url());
+        let leads = format!("and this one leads to http://{}\"", elsewhere.address);
         assert!(reason.contains(&status.to_string()) && reason.ends_with(&leads), "{reason}");
         worker.stop().await;
     }
@@ -169,7 +169,7 @@ async fn events_whose_service_is_away_wait_spend_no_attempt_and_run_once_when_it
     assert!(!event_type.contains("block") || payloads.is_sorted(), "{payloads:?}");
     let said = lines("the handler is unavailable");
     assert!(
-        said.len() == 1 && said[0].contains(&format!("no answer from http://{address}/: Connection refused")),
+        said.len() == 1 && said[0].contains(&format!("no answer from http://{address}: Connection refused")),
         "{said:?}"
     );
     assert_eq!(lines("the handler is available again").len(), 1);

@@ -53,7 +53,7 @@ async fn a_password_in_a_url_is_sent_and_never_shown() {
     let (address, _socket) = refusing();
     let refused = worker(&place, &secret(address));
     publish(&hatchery, NewEvent::new("job", "{}")).await;
-    let why = format!("no answer from http://{address}/job: ");
+    let why = format!("no answer from http://{address}: ");
     eventually("the worker says why it waits", async || {
         place.lines("log").iter().any(|line| line.contains(&why)).then_some(())
     })

@@ -82,7 +82,7 @@ async fn an_event_waits_for_a_service_whose_certificate_is_trusted() {
         if reached {
             assert!(service.reach(2).await.iter().all(|asked| asked.attempts() == 0));
         } else {
-            let why = format!("no answer from {url}: its certificate is not trusted");
+            let why = format!("no answer from https://{}: its certificate is not trusted", service.address);
             eventually("the worker says why it waits", async || {
                 place.lines("log").iter().any(|line| line.contains(&why)).then_some(())
             })

@@ -23,11 +23,13 @@ async fn the_tutorial_works() {
 #[rstest]
 #[case::retry("docs/how-to/retry.md")]
 #[case::debounce("docs/how-to/debounce.md")]
+#[case::pause("docs/how-to/pause.md")]
+#[case::breaker("docs/how-to/breaker.md")]
 #[case::python_and_node("docs/how-to/worker-in-python-and-node.md")]
 #[case::test_a_handler("docs/how-to/test-a-handler.md")]
 #[case::schedules("docs/schedules.md")]
 #[tokio::test]
-#[ignore = "follows five pages; scripts/test --all runs it"]
+#[ignore = "follows seven pages; scripts/test --all runs it"]
 async fn a_page_works(#[case] page: &str) {
     follow(&read(page)).await;
 }

@@ -8,6 +8,7 @@ use lapin::types::AMQPValue;
 use serde_json::Value;
 
 use super::example;
+use crate::status::{kinds, seen};
 use crate::support::{
     amqp::{header, headers, long, shown},
     broker::eventually,
@@ -94,6 +95,32 @@ async fn every_delayed_event_is_consumed_once_and_none_early() {
     stop(consumer, &place).await;
     assert_eq!(self::runs(&place).len(), delays.len());
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "waits for figures of RabbitMQ, which come every few seconds; scripts/test --all runs it"]
+async fn status_takes_the_consumer_for_no_stranger() {
+    let declared = mail().await;
+    declared.own_register().await;
+    let place = Place::new(&declared);
+    let consumer = consumer(&place);
+    eventually("the consumer is counted", async || {
+        let (_, answer) = seen(&place).await;
+        (answer["types"][0]["workers"] == 1).then_some(())
+    })
+    .await;
+    // A consumer that began later is named, so the figures have the first one too.
+    let stranger = declared.amqp().await.hold("t.unrouted", 1).await;
+    let answer = eventually("the stranger is named", async || {
+        let (_, answer) = seen(&place).await;
+        kinds(&answer).contains("stranger").then_some(answer)
+    })
+    .await;
+    let strangers = answer["findings"].as_array().unwrap().iter().filter(|finding| finding["kind"] == "stranger");
+    let queues: Vec<&Value> = strangers.map(|finding| &finding["queues"]).collect();
+    assert_eq!(queues, [&serde_json::json!(["t.unrouted"])], "{answer:#}");
+    drop(stranger);
+    stop(consumer, &place).await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod consuming;
 mod keys;
 mod publishing;
+mod recorded;
 
 use std::path::PathBuf;
 

@@ -6,8 +6,12 @@ use std::{
 };
 
 use futures_util::TryStreamExt as _;
-use hatchery::{EventSelector, Filter, Hatchery, NewEvent, Outcome};
+use hatchery::{
+    EventSelector, Filter, Hatchery, NewEvent, Outcome,
+    internals::switches::{Pause, Paused},
+};
 use hatchery_admin::schedules::Schedules;
+use jiff::Timestamp;
 
 use crate::support::{
     broker::{VirtualHost, eventually},
@@ -119,7 +123,8 @@ async fn the_documented_acl_is_enough_for_schedules() {
     let (worker, schedules) = (Working::start(&hatchery, "import", |_| Outcome::Done), Schedules(hatchery.events()));
     schedules.apply().await.unwrap();
     worker.runs.reach(2).await;
-    assert!(schedules.pause("poll", "closed").await.unwrap());
+    let pause = Pause::of_person(Paused::All, "closed", Timestamp::now(), None);
+    schedules.hold("poll", &pause).await.unwrap();
     assert!(schedules.resume("poll").await.unwrap().is_some());
     schedules.run_now("poll").await.unwrap();
     assert_eq!(schedules.list().await.unwrap().len(), 1);

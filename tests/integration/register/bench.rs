@@ -216,6 +216,11 @@ impl Bench {
         self.register.renew(&[Renew { subject, stamp, token, due, terms: self.terms }]).await.unwrap()[0]
     }
 
+    /// Tells whether a cancelled run of the slot still holds its lease.
+    pub(crate) async fn still_runs(&self, subject: &Subject, slot: &DedupSlot) -> bool {
+        self.index.cancelled_runs(&[(subject.clone(), slot.clone(), self.terms)]).await.unwrap()[0]
+    }
+
     pub(crate) async fn release(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) {
         let (subject, stamp, due) = (subject.clone(), stamp.clone(), self.now());
         self.register.release(&[Release { subject, stamp, token, due, terms: self.terms }]).await.unwrap();

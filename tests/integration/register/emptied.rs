@@ -1,7 +1,7 @@
 //! Redis loses all keys. No event is lost with them, and publishers and workers say once that it happened.
 
 use hatchery::{
-    Outcome,
+    Hatchery, Outcome,
     internals::{
         redis::RedisRegister,
         register::{DedupSlot, Reserve},
@@ -20,6 +20,7 @@ use crate::support::{
     redis::{Server, free_port},
     workers::Working,
 };
+
 #[tokio::test]
 async fn a_redis_that_comes_back_empty_loses_no_event() {
     let port = free_port();
@@ -145,6 +146,47 @@ async fn a_worker_logs_and_counts_once_that_redis_was_emptied() {
 }
 
 #[tokio::test]
+async fn each_publisher_counts_an_emptied_redis_although_others_have_written_to_it_since() {
+    let redis = Server::start(free_port(), &[]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let (logs, recorder) = (Logs::capture(), PrometheusBuilder::new().build_recorder());
+    let _counted_here = metrics::set_default_local_recorder(&recorder);
+    let hatcheries = [declared.connect().await, declared.connect().await];
+    let publishers = hatcheries.each_ref().map(Hatchery::publisher);
+    let publish = async || {
+        for publisher in &publishers {
+            publisher.publish(change(1)).await.unwrap();
+        }
+    };
+    // Each publisher looks before the data are gone. A look sets the expiry anew.
+    for publisher in &publishers {
+        let mut left = i64::MAX;
+        eventually("the publisher has looked", async || {
+            publisher.publish(change(1)).await.unwrap();
+            let now: i64 = redis.ask(&["PTTL", &declared.key("born")]).await;
+            let has_looked = now > left;
+            left = now;
+            has_looked.then_some(())
+        })
+        .await;
+    }
+    // A publisher that has known nothing before writes its counter at once.
+    let script = "redis.call('FLUSHALL'); redis.call('SET', KEYS[1], '1')";
+    redis.say(&["EVAL", script, "1", &declared.key("last")]).await;
+    eventually("both publishers have counted it", async || {
+        publish().await;
+        let counted = emptied(&recorder.handle());
+        assert!(counted <= [2, 0], "{counted:?}: {:#?}", logs.with(&[]));
+        (counted == [2, 0]).then_some(())
+    })
+    .await;
+    publish().await;
+    assert_eq!((emptied(&recorder.handle()), logs.with(&["was emptied"]).len()), ([2, 0], 2), "{:#?}", logs.with(&[]));
+    let left: i64 = redis.ask(&["PTTL", &declared.key("emptied")]).await;
+    assert!((1..=24 * 3_600_000).contains(&left), "the time is kept for {left} ms");
+}
+
+#[tokio::test]
 async fn events_in_flight_run_although_redis_was_emptied() {
     let port = free_port();
     let redis = Server::start(port, &[]);
@@ -164,4 +206,39 @@ async fn events_in_flight_run_although_redis_was_emptied() {
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.retried), (20, 0));
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+#[ignore = "waits for the looks of a worker, ten seconds apart; scripts/test --all runs it"]
+async fn everybody_counts_an_emptied_redis_although_others_have_written_to_it_since() {
+    let redis = Server::start(free_port(), &[]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let (logs, recorder) = (Logs::capture(), PrometheusBuilder::new().build_recorder());
+    let _counted_here = metrics::set_default_local_recorder(&recorder);
+    let workers = [declared.connect().await, declared.connect().await];
+    let workers = workers.map(|hatchery| Working::start(&hatchery, "import", |_| Outcome::Done));
+    // Each look sets the expiry anew. The workers look in turns.
+    let (mut looks, mut left) = (0, 0);
+    eventually("both workers have looked", async || {
+        let now: i64 = redis.ask(&["PTTL", &declared.key("born")]).await;
+        looks += u32::from(now > left);
+        left = now;
+        (looks == 3).then_some(())
+    })
+    .await;
+    // A publisher that has known nothing before writes its counter at once.
+    let script = "redis.call('FLUSHALL'); redis.call('SET', KEYS[1], '1')";
+    redis.say(&["EVAL", script, "1", &declared.key("last")]).await;
+    let began = jiff::Timestamp::now();
+    eventually("both workers have counted it", async || (emptied(&recorder.handle()) == [0, 2]).then_some(())).await;
+    assert_eq!(logs.with(&["was emptied"]).len(), 2, "{:#?}", logs.with(&[]));
+    let left: i64 = redis.ask(&["PTTL", &declared.key("emptied")]).await;
+    assert!((1..=24 * 3_600_000).contains(&left), "the time is kept for {left} ms");
+    let register =
+        RedisRegister::new(&redis.url, &declared.host.name, &declared.topology.name, &declared.topology.redis);
+    let told = register.unwrap().reported(&[]).await.unwrap().emptied.expect("the time is told");
+    assert!(told.duration_since(began).as_secs().abs() <= 12, "{told} and not {began}");
+    for worker in workers {
+        worker.stop().await;
+    }
 }

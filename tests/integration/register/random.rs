@@ -167,11 +167,11 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Call::Reserve),
         4 => Just(Call::Record),
         8 => Just(Call::Claim),
-        2 => Just(Call::Renew),
+        4 => Just(Call::Renew),
         2 => Just(Call::Release),
         4 => Just(Call::Settle),
         1 => Just(Call::Later),
-        1 => Just(Call::Cancel),
+        2 => Just(Call::Cancel),
     ];
     (pause, call, prop::collection::vec(item(), 1..4)).prop_map(|(pause, call, items)| Step { pause, call, items })
 }
@@ -333,6 +333,9 @@ impl Pair {
             let slots = [(item.subject.clone(), item.placed.clone())];
             let (shown, expected) = (self.redis.look_at(&slots).await, self.memory.look_at(&slots).await);
             prop_assert_eq!(shown.unwrap(), expected.unwrap());
+            let runs = [(item.subject.clone(), item.placed.clone(), item.terms)];
+            let (runs, expected) = (self.redis.cancelled_runs(&runs).await, self.memory.cancelled_runs(&runs).await);
+            prop_assert_eq!(runs.unwrap(), expected.unwrap());
             let slots = [(item.subject.clone(), item.placed.clone())];
             let (kept, expected) = (self.redis.kept(&slots).await, self.memory.kept(&slots).await);
             prop_assert_eq!(kept.unwrap(), expected.unwrap());

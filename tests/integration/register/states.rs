@@ -302,6 +302,23 @@ async fn a_redis_that_evicts_keys_is_warned_of_once() {
 }
 
 #[tokio::test]
+async fn a_redis_whose_user_may_not_call_info_is_warned_of_once() {
+    let redis = Server::start(free_port(), &[]);
+    redis.say(&["ACL", "SETUSER", "default", "-info"]).await;
+    let logs = Logs::capture();
+    let register = bench::register(&redis.url, "x", 1);
+    let ping = async || hatchery::internals::ports::Register::ping(&register).await.unwrap();
+    ping().await;
+    let told = ["whether Redis at", "evicts keys is not known", "+info"];
+    eventually("it is warned of", async || logs.with(&told).pop()).await;
+    for _ in 0..3 {
+        redis.say(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+        ping().await;
+    }
+    assert_eq!(logs.with(&told).len(), 1);
+}
+
+#[tokio::test]
 async fn a_workers_metrics_show_the_state_of_redis() {
     let port = free_port();
     let redis = Server::start(port, &[]);

@@ -59,9 +59,23 @@ fn topology(text: &str) -> Declared {
 }
 
 async fn run(place: &Place<'_>, arguments: &[&str]) -> Ended {
+    end(place, arguments).await.expect(0)
+}
+
+async fn end(place: &Place<'_>, arguments: &[&str]) -> Ended {
     let mut command = place.command(arguments);
     command.env("RABBITMQ_MANAGEMENT_URL", place.declared.host.management());
-    place.run(&mut command).await.expect(0)
+    place.run(&mut command).await
+}
+
+/// Returns the definitions without the streams, their exchanges and policies, which 0.1.0 does not have.
+fn without_streams(definitions: &Value) -> Value {
+    let mut definitions = definitions.clone();
+    for list in definitions.as_object_mut().unwrap().values_mut().filter_map(Value::as_array_mut) {
+        let is_new = |value: &Value| value == "t.control" || value == "t.life-cycle";
+        list.retain(|object| !is_new(&object["name"]) && !is_new(&object["source"]));
+    }
+    definitions
 }
 
 fn json(path: &Path) -> Value {
@@ -146,7 +160,10 @@ impl Recording {
 
     fn shape(&self) -> String {
         let messages: Vec<String> = self.messages.iter().map(Recorded::shape).collect();
-        format!("{}\n{}\n{:#}", messages.join("\n"), keys::shape(&self.keys), self.definitions)
+        let keys = keys::shape(&self.keys);
+        // What workers tell `topology status` decides nothing, and no version relies on it.
+        let keys: Vec<&str> = keys.lines().filter(|line| !line.starts_with("runs:")).collect();
+        format!("{}\n{}\n{:#}", messages.join("\n"), keys.join("\n"), without_streams(&self.definitions))
     }
 }
 
@@ -187,10 +204,23 @@ async fn this_code_reads_what_every_release_wrote() {
         let released = Recording::read(&folder);
         let declared = topology(&fs::read_to_string(folder.join("topology.yaml")).unwrap());
         let place = Place::new(&declared);
-        // The objects are those that this code makes, and the schedules stay armed.
+        // The objects are those that this code makes, but for the streams. The schedules stay armed.
         assert!(declared.host.import(&released.definitions) < 300);
         keys::write(&declared.redis_url, &declared.key(""), &released.keys).await;
-        run(&place, &["plan", "--detailed-exitcode"]).await;
+        let planned = end(&place, &["plan", "--detailed-exitcode"]).await.expect(3).stdout;
+        // The definition of the policy goes on in further lines.
+        let heads = planned.lines().filter(|line| !line.starts_with(' '));
+        let added: Vec<String> =
+            heads.map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect();
+        let expected = [
+            "+ policy t.life-cycle",
+            "+ exchange t.control",
+            "+ exchange t.life-cycle",
+            "+ queue t.control",
+            "+ queue t.life-cycle",
+            "Plan: 5 add,",
+        ];
+        assert_eq!(added, expected);
         let applied: Value =
             serde_json::from_str(&run(&place, &["-o", "json", "apply", "--auto-approve"]).await.stdout).unwrap();
         assert_eq!(applied["schedules"][0]["change"], "unchanged", "{applied}");
@@ -251,14 +281,14 @@ async fn this_code_reads_what_every_release_wrote() {
     }
 }
 
-/// A plan file is carried out by the version that wrote it. A later version carries it out too as long as it plans the same.
+/// A plan file is carried out by the version that wrote it. This one plans the switches as well.
 #[tokio::test]
-async fn this_code_carries_out_the_plan_files_of_every_release() {
+async fn this_code_refuses_the_plan_files_of_every_release_as_stale() {
     for folder in releases() {
         let declared = topology(&fs::read_to_string(folder.join("topology.yaml")).unwrap());
         let place = Place::new(&declared);
         place.write("plan.json", &fs::read_to_string(folder.join("plan.json")).unwrap());
-        run(&place, &["apply", "plan.json"]).await;
-        run(&place, &["plan", "--detailed-exitcode"]).await;
+        end(&place, &["apply", "plan.json"]).await.expect(7);
+        assert_eq!(declared.host.names("queues"), Vec::<String>::new());
     }
 }

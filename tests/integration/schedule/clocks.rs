@@ -6,7 +6,7 @@ use std::{
 };
 
 use hatchery::internals::{
-    ports::ScheduleStates as _,
+    ports::{NamedStates as _, StateKind},
     redis::RedisRegister,
     schedule::{
         rule::Arm,
@@ -21,6 +21,7 @@ use tokio::process::Command;
 use super::operated::apply;
 use crate::support::{
     broker::eventually,
+    clock::wrong,
     declared::Declared,
     process::{Place, Process},
 };
@@ -47,13 +48,6 @@ esac
 ";
 
 const SCHEDULES: [&str; 5] = ["tick", "last", "poll", "long", "next"];
-
-/// Gives a program a clock that is wrong by this, as `faketime` understands it. Waiting takes as long as it does.
-fn wrong<'c>(command: &'c mut Command, clock: &str) -> &'c mut Command {
-    let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
-    assert!(Path::new(&library).exists(), "there is no {library}: `scripts/services install --python`");
-    command.env("LD_PRELOAD", library).env("FAKETIME", clock).env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-}
 
 /// Returns a worker of both types, which notes its runs in this file.
 fn worker(place: &Place<'_>, script: &Path, runs: &str) -> Command {
@@ -163,7 +157,7 @@ async fn chains_that_were_armed_for_next_month_are_whole_again() {
         RedisRegister::new(&declared.redis_url, &declared.host.name, &topology.name, &topology.redis).unwrap();
     for name in SCHEDULES {
         eventually("the state is another one", async || {
-            let text = register.schedule(name).await.unwrap().unwrap();
+            let text = register.state(StateKind::Schedule, name).await.unwrap().unwrap();
             let state = ScheduleState::parse(&text).unwrap();
             let month = 30 * 86_400_000;
             let Armed { arm: Arm { position, due }, published } = state.armed.unwrap();
@@ -174,7 +168,7 @@ async fn chains_that_were_armed_for_next_month_are_whole_again() {
             });
             let armed = Some(Armed { arm, published: published.map(|published| published + month) });
             let ahead = ScheduleState { armed, run, ..state }.text();
-            register.replace_schedule(name, Some(&text), Some(&ahead)).await.unwrap().then_some(())
+            register.replace_state(StateKind::Schedule, name, Some(&text), Some(&ahead)).await.unwrap().then_some(())
         })
         .await;
     }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use hatchery::{
     Outcome,
-    internals::{ports::ScheduleStates as _, redis::RedisRegister},
+    internals::{
+        ports::{NamedStates as _, StateKind},
+        redis::RedisRegister,
+    },
 };
 use serde_json::Value;
 
@@ -31,6 +34,11 @@ async fn schedule(place: &Place<'_>, arguments: &[&str]) -> Value {
     let ended = place.run(&mut command).await;
     assert!(ended.status.success(), "{ended:?}");
     serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn register(declared: &Declared) -> RedisRegister {
+    let topology = &declared.topology;
+    RedisRegister::new(&declared.redis_url, &declared.host.name, &topology.name, &topology.redis).unwrap()
 }
 
 #[tokio::test]
@@ -71,13 +79,11 @@ async fn each_event_of_a_schedule_arms_the_next_one() {
     ticks.runs.reach(before + 2).await;
 
     // A flush forgets the states. The next event of each chain restores its own.
-    let topology = &declared.topology;
-    let register =
-        RedisRegister::new(&declared.redis_url, &declared.host.name, &topology.name, &topology.redis).unwrap();
+    let register = register(&declared);
     for name in ["tick", "poll"] {
         eventually("the state is forgotten", async || {
-            let text = register.schedule(name).await.unwrap();
-            register.replace_schedule(name, text.as_deref(), None).await.unwrap().then_some(())
+            let text = register.state(StateKind::Schedule, name).await.unwrap();
+            register.replace_state(StateKind::Schedule, name, text.as_deref(), None).await.unwrap().then_some(())
         })
         .await;
     }
@@ -91,6 +97,31 @@ async fn each_event_of_a_schedule_arms_the_next_one() {
     polls.stop().await;
 }
 
+/// A failed event pauses its schedule in Redis alone.
+#[tokio::test]
+async fn an_apply_takes_over_a_pause_that_an_emptied_redis_would_forget() {
+    let file = "types: { mail: {} }\nschedules: { tick: { type: mail, every: 1s, on-failure: pause } }\n";
+    let declared = Declared::new(file).await;
+    let place = Place::new(&declared);
+    apply(&place).await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::dead_letter("550"));
+    let state = async || schedule(&place, &["show", "tick"]).await["state"].clone();
+    eventually("the schedule is paused", async || (state().await == "paused").then_some(())).await;
+    apply(&place).await;
+    let register = register(&declared);
+    let text = register.state(StateKind::Schedule, "tick").await.unwrap();
+    register.replace_state(StateKind::Schedule, "tick", text.as_deref(), None).await.unwrap();
+    eventually("a worker has read it from the broker", async || (state().await == "paused").then_some(())).await;
+    let before = worker.runs.count();
+    let mut resume = place.command(&["-o", "json", "resume", "--schedule", "tick"]);
+    let resumed = place.run(&mut resume).await.expect(0);
+    let resumed: Value = serde_json::from_str(&resumed.stdout).unwrap();
+    assert_eq!(resumed["ended"][0]["kind"], "schedule");
+    worker.runs.reach(before + 1).await;
+    worker.stop().await;
+}
+
 #[tokio::test]
 #[ignore = "runs many commands of schedules; scripts/test --all runs it"]
 async fn a_backfill_runs_the_instants_that_have_passed() {
@@ -102,6 +133,8 @@ async fn a_backfill_runs_the_instants_that_have_passed() {
     let dry = schedule(&place, &range).await;
     let instants = ["2026-06-01T03:00:00Z", "2026-06-02T03:00:00Z"];
     assert_eq!((&dry["dry_run"], &dry["instants"]), (&true.into(), &instants.as_slice().into()));
+    let told = instants.map(|instant| format!("nightly!{instant}"));
+    assert_eq!(dry["ids"], serde_json::json!(told));
     schedule(&place, &[&range[..], &["--yes"]].concat()).await;
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "mail", |event| Outcome::Discard { reason: event.id.clone() });

@@ -3,7 +3,7 @@
 use hatchery::NewEvent;
 use serde_json::json;
 
-use super::{finding, line, seen};
+use super::{finding, kinds, line, seen};
 use crate::support::{
     broker::{eventually, text},
     declared::{Declared, publish_all},
@@ -30,7 +30,8 @@ async fn status_counts_events_that_a_delayed_retry_holds_back_and_names_the_poli
     assert_eq!(amqp.ready(&queue).await, 0);
     let answer = eventually("the events that are held back count as due", async || {
         let (_, answer) = seen(&place).await;
-        (line(&answer, "mail")["due"] == EVENTS).then_some(answer)
+        // A Redis that has just started may have workers.
+        (line(&answer, "mail")["due"] == EVENTS && kinds(&answer).contains("no-consumer")).then_some(answer)
     })
     .await;
     let shadowed = finding(&answer, "shadowed");

@@ -5,7 +5,10 @@ mod alarm;
 mod away;
 mod blind;
 mod delayed;
+mod night;
 mod register;
+mod restarted;
+mod strangers;
 mod watched;
 mod wedged;
 
@@ -24,7 +27,7 @@ fn status(place: &Place<'_>, arguments: &[&str]) -> Command {
 }
 
 /// Runs `topology status -o json`. Returns its exit code and its answer.
-async fn seen(place: &Place<'_>) -> (Option<i32>, Value) {
+pub(crate) async fn seen(place: &Place<'_>) -> (Option<i32>, Value) {
     answer(&place.run(&mut status(place, &["--detailed-exitcode", "-o", "json"])).await)
 }
 
@@ -34,7 +37,7 @@ fn answer(ended: &Ended) -> (Option<i32>, Value) {
 }
 
 /// Returns the kinds of the findings.
-fn kinds(answer: &Value) -> BTreeSet<&str> {
+pub(crate) fn kinds(answer: &Value) -> BTreeSet<&str> {
     answer["findings"].as_array().unwrap().iter().map(|finding| finding["kind"].as_str().unwrap()).collect()
 }
 

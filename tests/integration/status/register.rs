@@ -1,23 +1,27 @@
 //! The findings of `status` about Redis.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hatchery::internals::{
-    ports::Register as _,
+    ports::{Register as _, Reports as _},
     redis::RedisRegister,
-    register::{DedupSlot, Owner, Record, Subject},
+    register::{
+        DedupSlot, Owner, Record, Subject,
+        ended_runs::{EndedRuns, Unrecorded},
+    },
 };
 use jiff::{SignedDuration, Timestamp};
 
-use hatchery::NewEvent;
+use hatchery::{NewEvent, Outcome};
 use rstest::rstest;
 
-use super::{finding, kinds, seen};
+use super::{finding, kinds, line, seen};
 use crate::support::{
     broker::eventually,
     declared::{Declared, publish_all},
     process::Place,
     redis::{Server, free_port, keys},
+    workers::Working,
 };
 
 fn register(declared: &Declared) -> RedisRegister {
@@ -47,6 +51,8 @@ async fn an_event_whose_message_is_gone_is_overdue() {
     let overdue = finding(&answer, "overdue");
     assert_eq!((&overdue["id"], &overdue["types"]), (&"old".into(), &1.into()), "{overdue:#}");
     assert_eq!((&overdue["events"], &overdue["may_be_more"]), (&1.into(), &false.into()), "{overdue:#}");
+    let late = line(&answer, "mail")["late_seconds"].as_u64();
+    assert!(late.is_some_and(|late| (7_200..7_300).contains(&late)), "{answer:#}");
     let command = overdue["command"].as_str().unwrap();
     assert_eq!(command, "topology events list --type mail --state waiting --state retry --due-before '1m ago'");
     let arguments = ["events", "list", "--type", "mail", "--due-before", "1m ago"];
@@ -113,4 +119,73 @@ async fn a_register_of_another_broker_is_reported() {
     let (code, answer) = seen(&Place::new(&declared)).await;
     assert_eq!((code, kinds(&answer)), (Some(4), BTreeSet::from(["redis-taken"])), "{answer:#}");
     assert_eq!(finding(&answer, "redis-taken")["by"], "elsewhere");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_type_whose_runs_nearly_all_time_out_is_named() {
+    let declared = Declared::new("types: { mail: {}, log: {} }\n").await;
+    declared.own_register().await;
+    let names: Vec<_> = declared.topology.types.keys().cloned().collect();
+    let [log, mail] = names.as_slice() else { panic!("{names:?}") };
+    let (place, register) = (Place::new(&declared), register(&declared));
+    let runs = |ended, failed| EndedRuns { ended, failed, error: Some("timed out after 30s".to_owned()) };
+    let reported = [(log.clone(), runs(9, 2)), (mail.clone(), runs(4, 4))];
+    register.report_runs(&reported.into(), &Unrecorded::default()).await.unwrap();
+    let (code, answer) = seen(&place).await;
+    assert_eq!((code, kinds(&answer)), (Some(3), BTreeSet::from(["failing"])), "{answer:#}");
+    let failing = &finding(&answer, "failing")["types"];
+    let expected = serde_json::json!([{ "type": "mail", "ended": 4, "failed": 4, "error": "timed out after 30s" }]);
+    assert_eq!(*failing, expected, "{answer:#}");
+    // With more runs it is no single event that fails again and again.
+    register.report_runs(&[(mail.clone(), runs(6, 6))].into(), &Unrecorded::default()).await.unwrap();
+    assert_eq!(seen(&place).await.0, Some(4));
+    // Two runs succeed.
+    let well = [(mail.clone(), EndedRuns { ended: 2, ..EndedRuns::default() })].into();
+    register.report_runs(&well, &Unrecorded::default()).await.unwrap();
+    let (code, answer) = seen(&place).await;
+    assert_eq!((code, kinds(&answer)), (Some(0), BTreeSet::new()), "{answer:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_workers_could_not_publish_are_told() {
+    let declared = Declared::new("types: { mail: {} }\n").await;
+    declared.own_register().await;
+    let (place, register) = (Place::new(&declared), register(&declared));
+    for (records, why) in [(7, "no exchange"), (3, "no right")] {
+        let unrecorded = Unrecorded { records, why: Some(why.to_owned()) };
+        register.report_runs(&BTreeMap::new(), &unrecorded).await.unwrap();
+    }
+    let (code, answer) = seen(&place).await;
+    assert_eq!((code, kinds(&answer)), (Some(3), BTreeSet::from(["not-recorded"])), "{answer:#}");
+    let told = finding(&answer, "not-recorded");
+    assert_eq!((&told["records"], &told["why"]), (&10.into(), &"no right".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_that_a_newer_event_has_replaced_count_apart() {
+    let declared = Declared::new("types: { mail: { coalesce: latest } }\n").await;
+    declared.own_register().await;
+    let (place, hatchery) = (Place::new(&declared), declared.connect().await);
+    let event = |n: u32| NewEvent::new("mail", n.to_string()).reference(n.to_string());
+    let worker = Working::start(&hatchery, "mail", |event| {
+        if event.attempts == 0 && event.payload.len() == 1 { Outcome::dead_letter("550") } else { Outcome::Done }
+    });
+    publish_all(&hatchery, (0..3).map(event).collect()).await;
+    declared.amqp().await.expect_untouched(&declared.dead_letters("mail"), 3).await;
+    publish_all(&hatchery, vec![NewEvent::new("mail", "mended").reference("1")]).await;
+    let answer = eventually("one of three letters is obsolete", async || {
+        let (_, answer) = seen(&place).await;
+        let is_told = kinds(&answer).contains("dead-letters")
+            && finding(&answer, "dead-letters")["queues"][0]["messages"] == 3
+            && finding(&answer, "dead-letters")["queues"][0]["not_open"] == 1;
+        is_told.then_some(answer)
+    })
+    .await;
+    let message = finding(&answer, "dead-letters")["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("3 dead letters of mail (")
+            && message.contains("1 obsolete, unreadable or unknown to Redis"),
+        "{message}"
+    );
+    worker.stop().await;
 }

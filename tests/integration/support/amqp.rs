@@ -7,11 +7,11 @@ use std::{
 
 use futures_util::future::join_all;
 use lapin::{
-    BasicProperties, Channel, Connection, ConnectionProperties, Queue,
+    BasicProperties, Channel, Connection, ConnectionProperties, Consumer, Queue,
     message::BasicGetMessage,
     options::{
-        BasicAckOptions, BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions,
-        QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
+        BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, BasicQosOptions,
+        BasicRejectOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
     },
     types::{AMQPValue, FieldTable},
 };
@@ -21,7 +21,7 @@ use super::broker::{PATIENCE, eventually};
 
 pub(crate) struct Amqp {
     channel: Channel,
-    _connection: Connection,
+    connection: Connection,
 }
 
 impl Amqp {
@@ -29,7 +29,7 @@ impl Amqp {
         let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-        Self { channel, _connection: connection }
+        Self { channel, connection }
     }
 
     /// Publishes and waits for the confirm.
@@ -117,6 +117,18 @@ impl Amqp {
         let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;
         message.ack(BasicAckOptions::default()).await.unwrap();
         Some(message)
+    }
+
+    /// Consumes a queue, and acknowledges nothing for as long as the consumer lives.
+    pub(crate) async fn hold(&self, queue: &str, prefetch: u16) -> Consumer {
+        self.hold_as(queue, prefetch, FieldTable::default()).await
+    }
+
+    /// Consumes a queue with these arguments, and acknowledges nothing. The messages are back when the consumer is dropped.
+    pub(crate) async fn hold_as(&self, queue: &str, prefetch: u16, arguments: FieldTable) -> Consumer {
+        let channel = self.connection.create_channel().await.unwrap();
+        channel.basic_qos(prefetch, BasicQosOptions::default()).await.unwrap();
+        channel.basic_consume(queue.into(), "".into(), BasicConsumeOptions::default(), arguments).await.unwrap()
     }
 
     /// Returns the next message of a queue and puts it back. Returns `None` if the queue is empty.

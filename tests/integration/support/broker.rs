@@ -197,6 +197,10 @@ impl VirtualHost {
             "bindings" => !text(object, "source").is_empty(),
             _ => true,
         });
+        // What was published to an exchange changes no exchange.
+        for object in list.iter_mut().filter(|_| kind == "exchanges").filter_map(Value::as_object_mut) {
+            object.remove("message_stats");
+        }
         list
     }
 

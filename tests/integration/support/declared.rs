@@ -10,6 +10,7 @@ use hatchery::{
         rabbitmq::connection::AmqpUrl,
         redis::RedisRegister,
         register::Owner,
+        switches::Switches,
         words::EventType,
     },
 };
@@ -18,6 +19,7 @@ use hatchery_admin::{
     management::{Management as _, ManagementApi, ManagementUrl},
     plan::plan,
 };
+use lapin::BasicProperties;
 
 use super::{
     amqp::Amqp,
@@ -81,9 +83,18 @@ impl Declared {
         Self { topology, text, ..self }
     }
 
-    /// Creates the objects that are missing on the broker.
+    /// Creates the objects that are missing on the broker, and the first snapshot of the switches.
     pub(crate) async fn apply(&self) {
         declare(&self.host, &compile(&self.topology).unwrap()).await;
+        if self.amqp().await.ready(&self.names().control()).await == 0 {
+            self.switch(&Switches::default()).await;
+        }
+    }
+
+    /// Writes a snapshot of the switches, and waits for its confirm.
+    pub(crate) async fn switch(&self, switches: &Switches) {
+        let (control, text) = (self.names().control(), switches.text());
+        self.amqp().await.publish(&control, "", BasicProperties::default(), text.as_bytes()).await;
     }
 
     /// Writes this topology and this broker into the register as its owner, as `topology apply` does.
@@ -149,14 +160,16 @@ impl Declared {
         self.names().dead_letters(&word(event_type))
     }
 
-    /// Returns the names of all queues of the topology.
+    /// Returns the names of all queues of the topology that events pass.
     pub(crate) fn queues(&self) -> Vec<String> {
-        compile(&self.topology).unwrap().queues.into_iter().map(|queue| queue.name).collect()
+        let queues = compile(&self.topology).unwrap().queues.into_iter();
+        queues.filter(|queue| !queue.is_stream()).map(|queue| queue.name).collect()
     }
 
-    /// Returns the queues that events only pass through: all but dead-letter queues and the unrouted queue.
+    /// Returns the queues that events only pass through: all but dead-letter queues, the unrouted queue, and the stream of the switches.
     pub(crate) fn passages(&self) -> Vec<String> {
-        let resting = |queue: &String| queue.contains(".dead-letter.") || queue.ends_with(".unrouted");
+        let others = [self.names().unrouted(), self.names().control()];
+        let resting = |queue: &String| queue.contains(".dead-letter.") || others.contains(queue);
         self.queues().into_iter().filter(|queue| !resting(queue)).collect()
     }
 

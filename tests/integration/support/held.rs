@@ -15,6 +15,8 @@ use super::{broker::VirtualHost, server::Server};
 /// A RabbitMQ that a script keeps running.
 pub(crate) struct Held {
     server: &'static Server,
+    /// The AMQP URLs of the nodes of a cluster.
+    nodes: Vec<Url>,
     script: Arc<Mutex<Script>>,
 }
 
@@ -49,11 +51,16 @@ impl Held {
         }
         let mut hold = hold.args(arguments).args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, mut output) = (hold.stdin.take().unwrap(), BufReader::new(hold.stdout.take().unwrap()));
-        let (mut amqp, mut management) = (None, None);
+        let (mut amqp, mut management, mut nodes) = (None, None, Vec::new());
         loop {
             let line = line(&mut output);
             match line.split_once('=') {
-                Some(("AMQP_URL" | "AMQP_URL_1", url)) if !url.contains(',') => amqp = Some(Url::parse(url).unwrap()),
+                Some((name, url)) if name.starts_with("AMQP_URL_") => {
+                    let url = Url::parse(url).unwrap();
+                    amqp.get_or_insert_with(|| url.clone());
+                    nodes.push(url);
+                }
+                Some(("AMQP_URL", url)) if !url.contains(',') => amqp = Some(Url::parse(url).unwrap()),
                 Some(("RABBITMQ_MANAGEMENT_URL" | "RABBITMQ_MANAGEMENT_URL_1", url)) if !url.contains(',') => {
                     management = Some(Url::parse(url).unwrap());
                 }
@@ -65,7 +72,7 @@ impl Held {
             panic!("the script started no RabbitMQ, see its output above")
         };
         let server = Box::leak(Box::new(Server { amqp, management, _hold: None }));
-        Self { server, script: Arc::new(Mutex::new(Script { input, output, _hold: hold })) }
+        Self { server, nodes, script: Arc::new(Mutex::new(Script { input, output, _hold: hold })) }
     }
 
     /// Returns the URL of the administrator. It leads to the default virtual host.
@@ -76,6 +83,11 @@ impl Held {
     /// Creates a virtual host on this broker.
     pub(crate) fn host(&self) -> VirtualHost {
         VirtualHost::on(self.server)
+    }
+
+    /// Returns the AMQP URL of a node of the cluster, the first of which is 1, for the user of this virtual host.
+    pub(crate) fn amqp(&self, host: &VirtualHost, node: usize) -> String {
+        host.with_user(&self.nodes[node - 1], &host.name)
     }
 
     /// Sends a command to the script, and returns whether it succeeded.

@@ -16,6 +16,7 @@ pub(crate) mod logs;
 pub(crate) mod page;
 pub(crate) mod private;
 pub(crate) mod process;
+pub(crate) mod records;
 pub(crate) mod redis;
 pub(crate) mod relay;
 mod server;

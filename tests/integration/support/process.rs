@@ -35,6 +35,12 @@ pub(crate) fn python() -> &'static str {
     })
 }
 
+/// Returns whether a process runs. A process that waits to be reaped does not.
+pub(crate) fn is_running(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
 /// A temporary folder with the file of a declared topology.
 pub(crate) struct Place<'a> {
     pub(crate) declared: &'a Declared,
@@ -167,10 +173,15 @@ impl Process {
         self.child.try_wait().unwrap()
     }
 
-    /// Waits until the process ends.
+    /// Waits until the process ends. Kills one that does not, and tells what it has written.
     pub(crate) async fn ended(mut self) -> Ended {
-        eventually("the process ends", async || self.child.try_wait().unwrap()).await;
-        Ended::of(&self.line, self.child.wait_with_output().await.unwrap())
+        let in_time = tokio::time::timeout(PATIENCE, self.child.wait()).await.is_ok();
+        if !in_time {
+            self.child.start_kill().unwrap();
+        }
+        let output = self.child.wait_with_output().await.unwrap();
+        assert!(in_time, "the process did not end within {PATIENCE:?}: {output:?}");
+        Ended::of(&self.line, output)
     }
 
     /// Waits until the process ends, and sends it the signal again and again meanwhile.

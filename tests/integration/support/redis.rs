@@ -92,9 +92,12 @@ impl Server {
 impl Server {
     /// Sends a command, and expects that it succeeds.
     pub(crate) async fn say(&self, command: &[&str]) {
+        self.ask::<()>(command).await;
+    }
+
+    pub(crate) async fn ask<T: ::redis::FromRedisValue>(&self, command: &[&str]) -> T {
         let mut connection = connect(&self.url).await.unwrap();
-        let mut said = ::redis::cmd(command[0]);
-        let () = said.arg(&command[1..]).query_async(&mut connection).await.unwrap();
+        ::redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
     }
 }
 

@@ -1,14 +1,20 @@
-//! A TCP relay in front of a server, which a test may cut, close or silence.
+//! A TCP relay in front of a server, which a test may cut, close, silence or slow down.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, AtomicU32, Ordering},
+use std::{
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinHandle,
+    time::sleep,
 };
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
@@ -21,6 +27,8 @@ pub(crate) struct Relay {
     accepted: Arc<AtomicU32>,
     closed: Arc<AtomicBool>,
     silenced: watch::Sender<()>,
+    /// The most bytes that the server sends in a second; 0 means any number.
+    pace: Arc<AtomicU32>,
     _accepting: AbortOnDropHandle<()>,
 }
 
@@ -35,10 +43,16 @@ impl Relay {
         let accepted = Arc::new(AtomicU32::new(0));
         let closed = Arc::new(AtomicBool::new(false));
         let silenced = watch::Sender::new(());
-        let by = silenced.clone();
-        let accepting = accept(listener, target, Arc::clone(&open), Arc::clone(&accepted), Arc::clone(&closed), by);
+        let (by, pace) = (silenced.clone(), Arc::<AtomicU32>::default());
+        let to = (target, Arc::clone(&pace));
+        let accepting = accept(listener, to, Arc::clone(&open), Arc::clone(&accepted), Arc::clone(&closed), by);
         let accepting = AbortOnDropHandle::new(tokio::spawn(accepting));
-        Self { url: url.into(), open, accepted, closed, silenced, _accepting: accepting }
+        Self { url: url.into(), open, accepted, closed, silenced, pace, _accepting: accepting }
+    }
+
+    /// Lets new connections receive at most this many bytes in a second.
+    pub(crate) fn slow(&self, bytes: u32) {
+        self.pace.store(bytes, Ordering::SeqCst);
     }
 
     /// Aborts every connection. New ones are accepted.
@@ -72,7 +86,7 @@ impl Relay {
 
 async fn accept(
     listener: TcpListener,
-    target: (String, u16),
+    (target, pace): ((String, u16), Arc<AtomicU32>),
     open: Arc<Mutex<Vec<JoinHandle<()>>>>,
     accepted: Arc<AtomicU32>,
     closed: Arc<AtomicBool>,
@@ -83,12 +97,18 @@ async fn accept(
         if closed.load(Ordering::SeqCst) {
             continue;
         }
-        let target = target.clone();
+        let (target, pace) = (target.clone(), pace.load(Ordering::SeqCst));
         let mut silenced = silenced.subscribe();
         let connection = tokio::spawn(async move {
             if let Ok(mut server) = TcpStream::connect(target).await {
-                let relayed = tokio::io::copy_bidirectional(&mut client, &mut server);
-                if tokio::select! { _ = relayed => false, _ = silenced.changed() => true } {
+                let relayed = async {
+                    if pace > 0 {
+                        slowly(&mut client, &mut server, pace).await;
+                    } else {
+                        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                    }
+                };
+                if tokio::select! { () = relayed => false, _ = silenced.changed() => true } {
                     // Keep both sockets open.
                     std::future::pending::<()>().await;
                 }
@@ -97,4 +117,21 @@ async fn accept(
         open.lock().unwrap().push(connection);
         accepted.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+/// Relays until one of both closes, and passes on at most so many of the server's bytes in a second.
+async fn slowly(client: &mut TcpStream, server: &mut TcpStream, pace: u32) {
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (client.split(), server.split());
+    let down = async {
+        let mut bytes = vec![0; 16 << 10];
+        loop {
+            let read = from_server.read(&mut bytes).await?;
+            if read == 0 {
+                return io::Result::Ok(());
+            }
+            sleep(Duration::from_secs(1) * u32::try_from(read).unwrap() / pace).await;
+            to_client.write_all(&bytes[..read]).await?;
+        }
+    };
+    tokio::select! { _ = down => (), _ = tokio::io::copy(&mut from_client, &mut to_server) => () }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hatchery::internals::compile::{Argument, Binding, Desired, Target, compile};
+use hatchery::internals::compile::{Argument, Binding, Desired, Queue, Target, compile};
 use serde_json::{Value, json};
 
 use super::TOPOLOGY;
@@ -23,7 +23,7 @@ fn json_arguments(arguments: &BTreeMap<String, Argument>) -> Value {
 fn apply_makes_the_broker_as_the_file_says() {
     let bench = Bench::new(TOPOLOGY);
     let planned = bench.expect(3, &["plan", "--detailed-exitcode"]);
-    assert_eq!(planned.last(), "Plan: 31 add, 0 change.");
+    assert_eq!(planned.last(), "Plan: 36 add, 0 change.");
     assert!(planned.stdout.lines().all(|line| line.chars().count() <= 80), "{}", planned.stdout);
     assert_eq!(bench.expect(0, &["diff"]).stdout, planned.stdout, "`diff` shows another plan than `plan`");
     let nothing: Vec<Value> = Vec::new();
@@ -32,7 +32,7 @@ fn apply_makes_the_broker_as_the_file_says() {
     }
 
     let applied = bench.apply();
-    assert!(applied.last().starts_with("Applied: 31 added, 0 changed, in "), "{}", applied.stdout);
+    assert!(applied.last().starts_with("Applied: 36 added, 0 changed, in "), "{}", applied.stdout);
     let in_sync = "No changes. The broker is as topology.yaml says.\n";
     assert_eq!(bench.expect(0, &["plan", "--detailed-exitcode"]).stdout, in_sync);
 }
@@ -52,23 +52,30 @@ async fn apply_creates_every_object_with_its_arguments() {
     let exchanges: BTreeMap<_, _> =
         desired.exchanges.iter().map(|own| object(&own.name, "topic", json_arguments(&own.arguments))).collect();
     assert_eq!(live("exchanges"), exchanges);
+    let kind = |own: &Queue| if own.is_stream() { "stream" } else { "quorum" };
     let queues: BTreeMap<_, _> =
-        desired.queues.iter().map(|own| object(&own.name, "quorum", json_arguments(&own.arguments))).collect();
+        desired.queues.iter().map(|own| object(&own.name, kind(own), json_arguments(&own.arguments))).collect();
     assert_eq!(live("queues"), queues);
 
     let bindings: BTreeSet<Binding> = bench.host.list("bindings").iter().map(binding).collect();
     assert_eq!(bindings, desired.bindings.into_iter().collect());
-    let policies = bench.host.list("policies");
-    assert_eq!(policies.len(), 1);
-    assert_eq!(policies[0]["definition"], json!({ "delivery-limit": 100 }));
-    assert_eq!(text(&policies[0], "pattern"), desired.policies[0].pattern);
-    let expected: BTreeSet<String> =
-        ["billing.processor.hr-import", "billing.processor.mail"].map(str::to_owned).into();
-    eventually("the policy applies to the processing queues only", async || {
-        let applies = bench.host.list("queues").into_iter().filter(|queue| queue["policy"] == "billing.tunables");
-        (applies.map(|queue| text(&queue, "name").to_owned()).collect::<BTreeSet<_>>() == expected).then_some(())
-    })
-    .await;
+    let policies: BTreeMap<String, (String, Value)> = bench
+        .host
+        .list("policies")
+        .iter()
+        .map(|live| object(text(live, "name"), text(live, "pattern"), live["definition"].clone()))
+        .collect();
+    let expected = desired.policies.iter().map(|own| object(&own.name, &own.pattern, json_arguments(&own.definition)));
+    assert_eq!(policies, expected.collect());
+    let processing = ["billing.processor.hr-import", "billing.processor.mail"];
+    for (policy, queues) in [("billing.tunables", &processing[..]), ("billing.life-cycle", &["billing.life-cycle"])] {
+        let expected: BTreeSet<String> = queues.iter().map(ToString::to_string).collect();
+        eventually(&format!("{policy} applies to its queues only"), async || {
+            let applies = bench.host.list("queues").into_iter().filter(|queue| queue["policy"] == policy);
+            (applies.map(|queue| text(&queue, "name").to_owned()).collect::<BTreeSet<_>>() == expected).then_some(())
+        })
+        .await;
+    }
 }
 
 fn binding(live: &Value) -> Binding {
@@ -147,7 +154,7 @@ fn a_plan_as_json_has_every_change_with_its_line_in_the_file() {
     let plan = bench.expect(0, &["plan", "-o", "json"]).json();
     assert_eq!(
         plan["counts"],
-        json!({ "add": 31, "change": 0, "migrate": 0, "leftover": 0, "blocked": 0, "shadowing": 0, "ignored": 1 })
+        json!({ "add": 36, "change": 0, "migrate": 0, "leftover": 0, "blocked": 0, "shadowing": 0, "ignored": 1 })
     );
     assert_eq!(plan["format_version"], 1);
     let change = |name: &str| {
@@ -167,7 +174,7 @@ fn a_plan_as_json_has_every_change_with_its_line_in_the_file() {
     let lines = bench.expect(0, &["plan", "-o", "ndjson"]).stdout;
     assert_eq!(lines.lines().count(), plan["changes"].as_array().unwrap().len() + 1);
     let applied = bench.expect(0, &["apply", "--auto-approve", "-o", "json"]).json();
-    assert_eq!((&applied["applied"], &applied["counts"]["add"]), (&json!(true), &json!(31)));
+    assert_eq!((&applied["applied"], &applied["counts"]["add"]), (&json!(true), &json!(36)));
 }
 
 #[test]

@@ -92,6 +92,24 @@ async fn a_queue_that_is_empty_only_in_old_statistics_is_not_deleted() {
     assert_eq!(amqp.ready(QUEUE).await, 1);
 }
 
+/// Somebody has removed the binding of the exchange, which has no alternate exchange. RabbitMQ confirms what it drops.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_no_queue_takes_stays_where_it_was() {
+    let host = VirtualHost::new();
+    let (channel, lock) = with_queue(&host, &[]).await;
+    let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+    let kind = lapin::ExchangeKind::Topic;
+    channel.exchange_declare(THROUGH.into(), kind, options, FieldTable::default()).await.unwrap();
+    let amqp = Amqp::connect(&host.amqp()).await;
+    amqp.publish("", QUEUE, BasicProperties::default(), b"1").await;
+    let (from, through) = (QUEUE.to_owned(), THROUGH.to_owned());
+    let steps = [Step::Move(Move { from, through, dated: None, then: Then::DeleteQueue })];
+    let error = lock.empty(&steps, &counts(1), Duration::from_secs(1), |_| {}).await.unwrap_err();
+    assert!(error.to_string().contains(THROUGH), "{error}");
+    lock.release().await;
+    assert_eq!(amqp.take(QUEUE).await.data, b"1");
+}
+
 /// With a single active consumer, a blocked worker is the only one who gets the queue's messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_migration_does_not_wait_for_messages_of_a_single_active_consumer() {

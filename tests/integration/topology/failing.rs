@@ -54,10 +54,10 @@ fn a_wrong_password_ends_with_exit_code_6() {
 #[test]
 fn an_apply_without_permission_says_what_is_written_and_what_is_left() {
     let bench = Bench::new(TOPOLOGY);
-    bench.host.permit("^billing\\.(lock|unrouted)");
+    bench.host.permit("^billing\\.(lock|unrouted|control)");
     let ran = bench.expect(5, &["apply", "--auto-approve"]);
     assert!(ran.stderr.contains("ACCESS_REFUSED"), "{ran:?}");
-    assert!(ran.stderr.contains("; 5 written, left: exchange billing.dead-letter, exchange"), "{ran:?}");
+    assert!(ran.stderr.contains("; 7 written, left: exchange billing.dead-letter, exchange"), "{ran:?}");
     bench.host.permit("^billing\\.");
     bench.apply();
     bench.expect(0, &["plan", "--detailed-exitcode"]);

@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeSet, process::Stdio};
 
+use hatchery::internals::names;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -36,10 +37,10 @@ async fn classic() -> (Bench, Amqp) {
     (bench, amqp)
 }
 
-/// Takes and returns the events of all queues.
+/// Takes and returns the events of all queues. RabbitMQ closes the connection of who gets a message of a stream.
 async fn events(bench: &Bench, amqp: &Amqp) -> BTreeSet<u8> {
     let mut events = BTreeSet::new();
-    for queue in bench.host.names("queues") {
+    for queue in bench.host.names("queues").into_iter().filter(|queue| !names::streams("billing").contains(queue)) {
         while let Some(message) = amqp.get(&queue).await {
             events.insert(message.data[0]);
         }
@@ -75,7 +76,7 @@ async fn a_migration_killed_at_any_step_is_completed_by_running_it_again() {
     assert!(kills >= 8, "the migration was killed at {kills} steps only");
     bench.expect(0, &["plan", "--detailed-exitcode"]);
     let queues = bench.host.list("queues");
-    assert!(queues.iter().all(|queue| queue["type"] == "quorum"), "{queues:?}");
+    assert!(queues.iter().all(|queue| queue["type"] != "classic"), "{queues:?}");
     let amqp = Amqp::connect(&bench.host.amqp()).await;
     assert_eq!(amqp.ready(QUEUE).await, u32::from(EVENTS));
     assert_eq!(events(&bench, &amqp).await, (0..EVENTS).collect());

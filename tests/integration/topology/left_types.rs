@@ -1,9 +1,11 @@
 //! A type that was removed from the file while the register knows events of it.
 
 use ::redis::AsyncCommands as _;
+use lapin::BasicProperties;
 use serde_json::Value;
 
 use crate::support::{
+    amqp::Amqp,
     cli::{Bench, Ran},
     redis,
 };
@@ -73,6 +75,51 @@ fn a_removed_type_with_waiting_events_is_warned_of_and_not_pruned() {
 }
 
 #[test]
+fn dead_letters_of_a_removed_type_are_listed_and_those_of_a_renamed_one_are_of_its_new_name() {
+    let deployment = Deployment::new("{ import: {}, mail: {} }");
+    for (event_type, id) in [("import", "a"), ("mail", "b")] {
+        deployment.run(0, &["publish", event_type, "--id", id]);
+        deployment.run(0, &["work", "--type", event_type, "--stop-when-empty", "--exec", "/bin/sh", "-c", "exit 65"]);
+    }
+    let listed = |arguments: &[&str]| deployment.run(0, &[&["dead-letter", "list"], arguments].concat());
+    deployment.write("{ hr-import: {}, mail: {} }");
+    deployment.run(0, &["apply", "--auto-approve"]);
+    let all = listed(&[]);
+    assert!(all.stdout.contains("2 letters, 1 reason"), "{all:?}");
+    assert!(all.stderr.contains("write `renamed-from: import` under its new name"), "{all:?}");
+    let one = listed(&["--type", "import"]);
+    assert!(one.stdout.contains("1 letter, 1 reason"), "{one:?}");
+    let replayed = deployment.run(0, &["dead-letter", "replay", "--type", "import", "--yes"]);
+    assert!(replayed.stdout.contains("Replayed: 0 letters."), "{replayed:?}");
+
+    deployment.write("{ hr-import: { renamed-from: import }, mail: {} }");
+    for named in ["import", "hr-import"] {
+        let one = listed(&["--type", named]);
+        assert!(one.stdout.contains("hr-import") && one.stdout.contains("1 letter, 1 reason"), "{one:?}");
+        assert!(one.stderr.is_empty(), "{one:?}");
+    }
+    deployment.run(0, &["dead-letter", "discard", "--type", "import", "--save", "letters.ndjson", "--yes"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_of_a_removed_source_are_listed_and_can_be_discarded() {
+    let sources = "sources: { till: { declare: on, events: [ { type: mail } ] } }";
+    let deployment = Deployment::new(&format!("{{ mail: {{}} }}\n{sources}"));
+    let queue = "billing.dead-letter.source-till";
+    Amqp::connect(&deployment.bench.host.amqp()).await.publish("", queue, BasicProperties::default(), b"7").await;
+    deployment.write("{ mail: {} }");
+    deployment.run(0, &["apply", "--auto-approve"]);
+    for arguments in [&["list"][..], &["list", "--type", "source-till"]] {
+        let json = deployment.run(0, &[&["dead-letter", "-o", "json"], arguments].concat()).json();
+        let read = json["queues"].as_array().unwrap().iter().find(|read| read["queue"] == queue);
+        assert_eq!((&json["found"], &read.unwrap()["letters"]), (&1.into(), &1.into()), "{json:#}");
+    }
+    let discard = ["discard", "--type", "source-till", "--save", "letters.ndjson", "--yes"];
+    let discarded = deployment.run(0, &[&["dead-letter"], &discard[..]].concat());
+    assert!(discarded.stdout.contains("Discarded: 1 letter"), "{discarded:?}");
+}
+
+#[test]
 #[ignore = "prunes queues, whose counts of 0 have to last 12 s; scripts/test --all runs it"]
 fn a_removed_type_without_events_is_pruned() {
     let deployment = Deployment::new("{ import: {}, mail: {} }");
@@ -129,4 +176,45 @@ fn a_plan_without_redis_warns_that_waiting_events_are_unknown() {
     deployment.write("{ import: {}, mail: {} }");
     let planned = deployment.bench.expect(0, &["plan"]);
     assert!(!planned.stderr.contains("whether events"), "{planned:?}");
+}
+
+#[tokio::test]
+async fn a_destroyed_topology_leaves_no_key_in_redis_for_ever() {
+    let deployment = Deployment::new("{ import: { coalesce: latest }, mail: {} }");
+    for (name, reference) in [("import", "1"), ("mail", "2"), ("mail", "3")] {
+        deployment.run(0, &["publish", name, "--reference", reference, "--delay", "1h"]);
+    }
+    let lasting = async || {
+        let mut connection = redis::connect(redis::url()).await.unwrap();
+        let keys: Vec<String> = connection.keys(format!("{}:*", deployment.prefix)).await.unwrap();
+        let mut lasting = Vec::new();
+        for key in keys {
+            let left: i64 = connection.pttl(&key).await.unwrap();
+            lasting.extend((left == -1).then_some(key));
+        }
+        lasting
+    };
+    // Three counters. The index of a type without traffic expires.
+    let before = lasting().await;
+    assert!(before.iter().all(|key| key.ends_with(":last")) && before.len() == 3, "{before:?}");
+    let mut connection = redis::connect(redis::url()).await.unwrap();
+    let keys: Vec<String> = connection.keys(format!("{}:*:mail:x", deployment.prefix)).await.unwrap();
+    let base = keys[0].strip_suffix("mail:x").unwrap();
+    for states in ["schedules", "breakers"] {
+        let () = connection.hset(format!("{base}{states}"), "mail", "a state").await.unwrap();
+    }
+    deployment.run(0, &["destroy", "--auto-approve", "--force"]);
+    assert_eq!(lasting().await, Vec::<String>::new());
+    // An index that an older version has made lasts as long as its last event.
+    deployment.run(0, &["apply", "--auto-approve"]);
+    deployment.run(0, &["publish", "mail", "--reference", "2", "--delay", "2h"]);
+    let keys: Vec<String> = connection.keys(format!("{}:*:mail:x", deployment.prefix)).await.unwrap();
+    let index = keys.into_iter().next().expect("an index");
+    let year = 366 * 24 * 3_600_000_i64;
+    let () = connection.persist(&index).await.unwrap();
+    let due = jiff::Timestamp::now().as_millisecond() + year;
+    let () = connection.zadd(&index, "i:late\0e", due).await.unwrap();
+    deployment.run(0, &["publish", "mail", "--reference", "2", "--delay", "1h"]);
+    let left: i64 = connection.pttl(&index).await.unwrap();
+    assert!(left > year, "{left}");
 }

@@ -150,9 +150,10 @@ async fn the_documented_permissions_are_enough_for_schedules() {
     let user = bench.host.user("worker", &rights("worker"));
     let worker = work(&bench, &user, "mail");
     let publisher = bench.host.user("publisher", &rights("publisher"));
-    for act in ["list", "pause", "resume", "run-now"] {
+    let oncall = bench.host.user("oncall", &rights("oncall"));
+    for (user, act) in [(&publisher, "list"), (&oncall, "pause"), (&oncall, "resume"), (&publisher, "run-now")] {
         let schedule: &[&str] = if act == "list" { &[] } else { &["tick"] };
-        run(&bench, &publisher, &[&["schedule", act], schedule].concat()).expect(0);
+        run(&bench, user, &[&["schedule", act], schedule].concat()).expect(0);
     }
     // Each is armed by the one before.
     let amqp = Amqp::connect(&bench.host.amqp()).await;
@@ -203,6 +204,20 @@ async fn the_documented_permissions_are_enough_for_the_person_on_call() {
         let ran = run(&bench, &bench.host.user("less", &less), &replay);
         assert!(ran.code != 0 && ran.stderr.contains("ACCESS_REFUSED"), "without {taken}: {ran:?}");
     }
+    let pause = ["pause", "mail", "--reason", "R"];
+    for taken in ["configure", "write", "read"] {
+        let mut less = all.clone();
+        let right = match taken {
+            "configure" => &mut less.configure,
+            "write" => &mut less.write,
+            _ => &mut less.read,
+        };
+        "^$".clone_into(right);
+        let ran = run(&bench, &bench.host.user("less", &less), &pause).expect(6);
+        assert!(ran.stderr.contains("ACCESS_REFUSED") && ran.stderr.contains("billing.control"), "{taken}: {ran:?}");
+    }
+    run(&bench, &oncall, &pause).expect(0);
+    run(&bench, &oncall, &["resume", "mail"]).expect(0);
     assert_eq!(run(&bench, &oncall, &replay).expect(0).last(), "Replayed: 1 letter.");
     let discard = ["dead-letter", "discard", "--id", "second", "--save", "letters.ndjson", "--yes"];
     assert_eq!(run(&bench, &oncall, &discard).expect(0).last(), "Discarded: 1 letter.");
@@ -267,8 +282,11 @@ fn a_worker_needs_read_permission() {
     bench.apply();
     let blind = Rights { read: "^$".into(), ..rights("worker") };
     let work = ["work", "--type", "mail", "--exec", "/bin/true"];
-    let ran = run(&bench, &bench.host.user("worker", &blind), &work).expect(6);
-    assert!(ran.stderr.contains("ACCESS_REFUSED") && ran.stderr.contains("billing.processor.mail"), "{ran:?}");
+    for (read, lacks) in [("^$", "billing.control"), ("^billing\\.control$", "billing.processor.mail")] {
+        let user = bench.host.user("worker", &Rights { read: read.into(), ..blind.clone() });
+        let ran = run(&bench, &user, &work).expect(6);
+        assert!(ran.stderr.contains("ACCESS_REFUSED") && ran.stderr.contains(lacks), "{ran:?}");
+    }
 }
 
 /// RabbitMQ 4.3 requires a permission to check whether a queue exists. Older versions tell every user.

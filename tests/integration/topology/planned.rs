@@ -36,7 +36,7 @@ fn a_saved_plan_is_applied_without_the_file_and_without_approval() {
     planned(&bench);
     fs::remove_file(bench.folder().join("topology.yaml")).unwrap();
     let ran = bench.expect(0, &["apply", "plan.json"]);
-    assert!(ran.last().starts_with("Applied: 31 added, 0 changed, in "), "{ran:?}");
+    assert!(ran.last().starts_with("Applied: 36 added, 0 changed, in "), "{ran:?}");
     // The objects that the plan adds exist now, so the plan is stale.
     assert_refused(&bench, 7, "the broker is not as it was when this plan was made; nothing was written. Plan again");
     bench.write(TOPOLOGY);

@@ -75,7 +75,7 @@ async fn take(deliveries: &mut dyn Deliveries, count: usize) -> Vec<(String, boo
 
 async fn expect_ready(broker: &dyn Broker, queue: &str, count: u64) {
     eventually(&format!("{queue} has {count} ready messages"), async || {
-        (broker.ready(queue).await.unwrap() == count).then_some(())
+        (broker.ready(queue).await.unwrap().messages == count).then_some(())
     })
     .await;
 }

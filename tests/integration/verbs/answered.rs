@@ -30,6 +30,7 @@ const LINES: &[(i32, &str)] = &[
     (0, "events cancel --type mail --state waiting"),
     (0, "events cancel --type mail --reference ann"),
     (0, "events cancel --type mail --id unknown"),
+    (0, "trace --reference ann"),
     (0, "publish mail --id given-up"),
     (0, "publish mail --id given-up-too"),
     (0, "work --type mail --stop-when-empty"),
@@ -42,13 +43,17 @@ const LINES: &[(i32, &str)] = &[
     (0, "dead-letter discard --save letters.ndjson --yes"),
     (0, "source test hr {}"),
     (1, "source test hr no-json"),
+    (0, "breaker list"),
+    (0, "breaker close careful"),
     (0, "schedule list"),
     (0, "schedule pause nightly"),
     (0, "schedule show nightly"),
     (0, "schedule resume nightly"),
     (0, "schedule run-now nightly"),
     (0, "schedule backfill nightly --from 2026-06-01T00:00:00Z --to 2026-06-03T00:00:00Z"),
+    (0, "pause mail --source hr --reason closed"),
     (0, "status"),
+    (0, "resume mail --source hr"),
     (4, "destroy --auto-approve"),
     (0, "destroy --auto-approve --force"),
 ];
@@ -57,8 +62,15 @@ const FILE: &str = "\
 types:
   mail: { keep-payload: 4KiB, retry: { delays: [1s], max-attempts: 1 } }
   plain: { register: off }
+  careful: { breaker: {} }
 schedules: { nightly: { type: mail, cron: \"0 3 * * *\", timezone: Europe/Berlin } }
 sources: { hr: { declare: on, events: [ { when: { /a: null }, type: plain } ] } }
+";
+
+const BATCH: &str = "\
+{\"type\":\"plain\"}
+{\"cancel\":{\"type\":\"mail\",\"id\":\"unknown\"}}
+no event
 ";
 
 #[test]
@@ -69,7 +81,7 @@ fn the_json_of_every_command_is_as_its_schema_says() {
         let bench = Bench::new(&format!("version: 1\nname: t\nredis: {{ prefix: {prefix} }}\n{FILE}"));
         fs::create_dir(bench.folder().join("new")).unwrap();
         fs::write(bench.folder().join("wrong.yaml"), "version: 2\n").unwrap();
-        fs::write(bench.folder().join("batch.ndjson"), "{\"type\":\"plain\"}\nno event\n").unwrap();
+        fs::write(bench.folder().join("batch.ndjson"), BATCH).unwrap();
         for (code, line) in LINES {
             let arguments = ["-o", format].into_iter().chain(line.split(' '));
             let handler = if line.starts_with("work ") { &["--exec", "false"][..] } else { &[] };

@@ -38,7 +38,7 @@ fn the_schema_of_a_command_describes_its_json() {
     assert_eq!(title(&["schema", "dead-letter", "list", "-o", "ndjson"]), "topology dead-letter list -o ndjson");
     assert_eq!(title(&["schema", "events list"]), "topology events list -o json");
     let ran = topology(folder.path(), &["schema", "completions"]).expect(2);
-    assert!(ran.stderr.contains("no command `completions` prints JSON; these do: apply, dead-letter"), "{ran:?}");
+    assert!(ran.stderr.contains("no command `completions` prints JSON; these do: apply, breaker close"), "{ran:?}");
 }
 
 #[test]

@@ -114,8 +114,11 @@ pub(crate) fn read(text: &str) -> Topology {
 /// An exchange and a key: what hatchery publishes, what an older or a newer one would, and what nobody should.
 fn publication(topology: &Topology, desired: &Desired) -> impl Strategy<Value = (String, String)> + use<> {
     let names = Names::new(topology.name.clone());
-    let queues: Vec<String> = desired.queues.iter().map(|queue| queue.name.clone()).collect();
-    let exchanges: Vec<String> = desired.exchanges.iter().map(|exchange| exchange.name.clone()).collect();
+    // No event comes to a stream.
+    let is_passed = |name: &&String| ![names.control(), names.life_cycle()].contains(name);
+    let queues: Vec<String> = desired.queues.iter().map(|queue| &queue.name).filter(is_passed).cloned().collect();
+    let exchanges = desired.exchanges.iter().map(|exchange| &exchange.name);
+    let exchanges: Vec<String> = exchanges.filter(is_passed).cloned().collect();
     let usual =
         select(vec![names.scheduler(), names.scheduler(), names.retry(), names.dead_letter(), names.processor()]);
     let exchange = prop_oneof![4 => usual, 1 => select(exchanges)];

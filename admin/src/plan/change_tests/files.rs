@@ -186,7 +186,12 @@ pub(super) fn tampered(mut there: Desired, tampers: &[Tamper]) -> (Desired, Vec<
         let (queues, bindings) = (there.queues.len(), there.bindings.len());
         match tamper {
             Tamper::Argument(at, name, value) => {
-                let arguments = &mut there.queues[at % queues].arguments;
+                let queue = &mut there.queues[at % queues];
+                if queue.is_stream() {
+                    // A stream that differs blocks the plan.
+                    continue;
+                }
+                let arguments = &mut queue.arguments;
                 match value {
                     None => drop(arguments.remove(*name)),
                     Some(value) => drop(arguments.insert((*name).to_owned(), value.clone())),

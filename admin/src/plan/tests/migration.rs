@@ -70,6 +70,22 @@ fn a_stand_in_for_a_removed_queue_is_emptied(#[case] stand_in: &str, #[case] thr
     assert_eq!(plan(&desired, &observed).pruning, [Step::DeleteExchange(stand_in.into())]);
 }
 
+/// A migration was killed, and then the topology got another name. Unbound alone, the stand-in would leave the exchange `unrouted` of
+/// the former name without a queue.
+#[test]
+fn what_leads_to_the_stand_in_of_a_renamed_queue_leads_to_the_present_queue_first() {
+    let (from, to, stand_in) = ("old.processor.mail", "billing.processor.mail", "old.moving.old.processor.mail");
+    let (source, key) = ("old.processor".to_owned(), "mail.#".to_owned());
+    let rename = Rename { from: from.into(), to: to.into(), source, key };
+    let desired = Desired { former_owners: vec!["old".into()], renames: vec![rename.clone()], ..desired() };
+    let mut observed = applied();
+    observed.queues.push(queue(stand_in, Some("old"), &[]));
+    observed.bindings.extend([binding(&rename.source, stand_in, &rename.key), binding(stand_in, stand_in, "#")]);
+    let unbind = |n: usize| Step::Unbind(super::super::view::any(&observed.bindings[observed.bindings.len() - n]));
+    let expected = [Step::Create(Object::Binding(rename.binding())), unbind(2), unbind(1)];
+    assert_eq!(plan(&desired, &observed).migration, expected);
+}
+
 #[test]
 fn events_with_a_former_type_name_go_to_the_present_queue() {
     let rename = Rename {

@@ -3,6 +3,7 @@
 mod diff;
 mod migration;
 mod pruning;
+mod streams;
 
 use std::time::Duration;
 

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use hatchery::{
     Trouble,
     internals::{
+        breaker::BreakerState,
         redis::ReportedClock,
         schedule::{definition::Definition, state::ScheduleState},
+        switches::{Name, Pause, Paused, PausedBy, Switches},
     },
 };
 use jiff::{SignedDuration, Timestamp};
@@ -15,11 +17,12 @@ use serde_json::{Value, json};
 
 use super::{World, holder, mail};
 use crate::{
-    figures::{Alarm, Consumer, Sample},
-    live::{LiveExchange, LiveQueue},
+    figures::{Alarm, Client, Consumer, Sample},
+    live::{LiveBinding, LiveExchange, LiveQueue},
     status::{
-        finding::{Finding, Queue, Severity},
+        finding::{Finding, Queue},
         observation::{Blind, OverdueEvent, Redis, Refusal},
+        severity::Severity,
     },
 };
 
@@ -64,9 +67,8 @@ fn unavailable(world: &mut World, workers: usize) {
     overdue(world);
     let consumer = |n| Consumer {
         queue: "billing.processor.mail".to_owned(),
-        channel: None,
-        waits: false,
         unavailable: (n < workers).then(|| "connection refused".to_owned()),
+        ..Consumer::default()
     };
     world.seen.consumers = (0..2).map(consumer).collect();
 }
@@ -80,6 +82,28 @@ fn blocked(world: &mut World) {
         ..Consumer::default()
     };
     world.seen.consumers = vec![active.clone(), Consumer { waits: true, unavailable: None, ..active }];
+}
+
+/// Lets a program consume a queue.
+fn consume(world: &mut World, queue: &str, product: &str, owner: Option<&str>) {
+    world.seen.consumers.push(Consumer {
+        queue: queue.to_owned(),
+        connection: Some(format!("10.0.0.9:{} -> 10.0.0.2:5672", product.len())),
+        client: Some(Client { product: Some(product.to_owned()), program: None }),
+        owner: owner.map(str::to_owned),
+        ..Consumer::default()
+    });
+}
+
+/// Binds a queue to an exchange.
+fn bind(world: &mut World, exchange: &str, queue: &str, key: &str) {
+    world.objects().bindings.push(LiveBinding {
+        source: exchange.to_owned(),
+        destination: queue.to_owned(),
+        destination_type: "queue".to_owned(),
+        routing_key: key.to_owned(),
+        ..LiveBinding::default()
+    });
 }
 
 fn exchange<'w>(world: &'w mut World, name: &str) -> &'w mut LiveExchange {
@@ -125,6 +149,38 @@ fn queue<'w>(world: &'w mut World, name: &str) -> &'w mut LiveQueue {
         live.arguments.insert("x-delivery-limit".to_owned(), json!(1_000_000_000));
     },
     &["the broker's objects are not as the file says: 2 to migrate"]
+)]
+#[case(
+    |world: &mut World| {
+        consume(world, "billing.processor.mail", "hatchery", None);
+        consume(world, "billing.processor.mail", "pika", Some("billing"));
+        consume(world, "billing.dead-letter.mail", "hatchery", None);
+        consume(world, "somebody.elses", "pika", None);
+    },
+    &[]
+)]
+#[case(
+    |world: &mut World| {
+        consume(world, "billing.processor.mail", "pika", Some("shipping"));
+        consume(world, "billing.hatchery.5m", "pika", Some("billing"));
+        consume(world, "billing.unrouted", "amqplib", None);
+    },
+    &[
+        "connection 10.0.0.9:4 -> 10.0.0.2:5672 (pika) is not known as a worker and takes messages of billing.hatchery.5m, \
+         billing.processor.mail",
+        "connection 10.0.0.9:7 -> 10.0.0.2:5672 (amqplib) is not known as a worker and takes messages of billing.unrouted",
+    ]
+)]
+#[case(
+    |world: &mut World| bind(world, "billing.processor", "billing.processor.mail", "#"),
+    &["binding billing.processor -> billing.processor.mail (#) brings events that are not meant for the queue"]
+)]
+#[case(
+    |world: &mut World| {
+        bind(world, "shop", "billing.processor.mail", "mail.#");
+        bind(world, "shop", "billing.source.hr", "#");
+    },
+    &[]
 )]
 #[case(blocked, &["the handler of mail is unavailable: connection refused"])]
 #[case(|world: &mut World| unavailable(world, 2), &["the handler of mail is unavailable: connection refused"])]
@@ -249,6 +305,19 @@ fn queue<'w>(world: &'w mut World, name: &str) -> &'w mut LiveQueue {
     &["the broker's objects are not as the file says: 2 missing"]
 )]
 #[case(growing, &["123 dead letters: 120 of mail (+100 in 10m), 3 of log"])]
+#[case(
+    |world: &mut World| { world.leave("billing.dead-letter.post", 2); world.leave("shipping.dead-letter.mail", 9); },
+    &["2 dead letters of post (no longer in the file)"]
+)]
+// A queue for letters of a source that has left the file, and the lock of somebody who looks at it.
+#[case(
+    |world: &mut World| {
+        world.leave("billing.dead-letter.source-till", 1);
+        world.leave("billing.dead-letter.source-till.look", 1);
+        world.fill("billing.dead-letter.mail", 3);
+    },
+    &["4 dead letters: 3 of mail, 1 of source-till (no longer in the file)"]
+)]
 fn a_finding_says_what_is_wrong(#[case] change: fn(&mut World), #[case] expected: &[&str]) {
     let mut world = World::new();
     change(&mut world);
@@ -447,8 +516,12 @@ fn a_source_without_a_consumer_or_a_queue_is_found() {
     assert_eq!(world.findings(), []);
     world.fill("billing.source.hr", 9);
     let queues = vec![Queue { queue: "billing.source.hr".to_owned(), messages: 9 }];
-    let finding =
-        |redelivered| Finding::SourceNoConsumer { queues: queues.clone(), redelivered, source: "hr".to_owned() };
+    let finding = |redelivered| Finding::SourceNoConsumer {
+        queues: queues.clone(),
+        redelivered,
+        source: "hr".to_owned(),
+        has_left: false,
+    };
     assert_eq!(world.findings(), [finding(None)]);
     world.seen.redelivered.insert("billing.source.hr".to_owned());
     assert_eq!(world.findings(), [finding(Some("billing.source.hr".to_owned()))]);
@@ -517,7 +590,8 @@ fn a_schedule_that_is_late_paused_or_not_applied_is_found() {
 
     let mut some: BTreeMap<String, ScheduleState> = states(now);
     some.remove("poll");
-    let paused = some.remove("nightly").expect("a state").paused(now, "closed");
+    let paused =
+        some.remove("nightly").expect("a state").switched_on(&Pause::of_person(Paused::All, "closed", now, None));
     some.insert("nightly".to_owned(), paused);
     world.seen.schedules = Some(some);
     let expected = [
@@ -525,4 +599,104 @@ fn a_schedule_that_is_late_paused_or_not_applied_is_found() {
         Finding::SchedulePaused { schedules: vec!["nightly".to_owned()], why: "closed".to_owned() },
     ];
     assert_eq!(world.findings(), expected);
+}
+
+#[rstest]
+#[case::nothing(None, true)]
+#[case::the_type(Some(Paused::Type(Name(mail()))), false)]
+#[case::all(Some(Paused::All), false)]
+#[case::another_type(Some(Paused::Type(Name("log".parse().expect("a word")))), true)]
+fn a_paused_type_whose_events_wait_is_no_alarm(#[case] of: Option<Paused>, #[case] is_alarm: bool) {
+    let mut world = World::new();
+    world.fill("billing.processor.mail", 40);
+    let since = world.seen.at;
+    let pause = |of| Pause { of, by: PausedBy::Person, reason: "R".to_owned(), since, until: None };
+    world.seen.switches = Some(of.map_or_else(Switches::default, |of| Switches::default().with(pause(of), since)));
+    assert_eq!(world.findings().len(), usize::from(is_alarm), "{:?}", world.findings());
+    let status = world.status();
+    let mail = status.types.iter().find(|line| line.name == "mail").expect("a line");
+    assert_eq!(mail.paused, Some(!is_alarm));
+    // A pause that is over holds nothing.
+    for pause in world.seen.switches.iter_mut().flat_map(|switches| &mut switches.pauses) {
+        pause.until = Some(since);
+    }
+    assert_eq!(world.findings().len(), 1);
+    assert!(world.status().pauses.is_empty());
+}
+
+#[test]
+fn switches_that_workers_cannot_read_are_found_once_the_topology_is_applied() {
+    let mut world = World::new();
+    world.seen.switches_unread = Some("there is no stream billing.control".to_owned());
+    let [finding] = &world.findings()[..] else { panic!("{:?}", world.findings()) };
+    assert_eq!(finding.words(), "workers that start take no event: there is no stream billing.control");
+    world.objects().exchanges.clear();
+    assert!(!world.findings().contains(finding), "a topology that is not applied needs no other finding");
+}
+
+#[test]
+fn a_policy_that_limits_the_switches_says_what_follows() {
+    let mut world = World::new();
+    world.policy("tidy", "control", "max-age");
+    let [finding] = &world.findings()[..] else { panic!("{:?}", world.findings()) };
+    let expected =
+        "policy tidy (max-age) shadows billing.control: once its last message is gone, new workers start no event";
+    assert_eq!(finding.words(), expected);
+}
+
+#[test]
+fn an_open_circuit_breaker_is_found() {
+    let mut world = World::of("version: 1\nname: billing\ntypes: { mail: { breaker: { cooldown: manual } } }\n");
+    let at = (world.seen.at - SignedDuration::from_mins(3)).as_millisecond();
+    let state = |phase: &str| {
+        let text = format!(
+            r#"{{"era":{{"number":7,"round":0}},"phase":{phase},"opening":{{"at":{at},"by":"a","errors":100,"runs":230,
+            "reasons":["refused","no route"],"is_notified":true}}}}"#
+        );
+        BreakerState::parse(&text).expect("a state")
+    };
+    let of_mail = || "mail".parse().expect("a type");
+    world.seen.breakers = [(of_mail(), state(&format!(r#"{{"open":{{"since":{at}}}}}"#)))].into();
+    let findings = world.findings();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    let expected = "the circuit breaker of mail is open, until a person closes it: it opened 3m ago at 100 errors of 230 runs: no route";
+    assert_eq!(findings[0].words(), expected);
+    assert_eq!(findings[0].command(), "topology breaker close mail");
+    assert_eq!(findings[0].severity(), Severity::Stuck);
+    world.seen.breakers = [(of_mail(), state(r#"{"closed":{"by":"person"}}"#))].into();
+    assert_eq!(world.findings(), []);
+}
+
+/// A quiet type has no event to try, for as long as nobody publishes one.
+#[rstest]
+#[case::no_worker_has_asked(r#"{"open":{"since":0}}"#)]
+#[case::a_worker_has_asked(r#"{"half-open":{"grants":[]}}"#)]
+fn a_half_open_circuit_breaker_is_not_stuck(#[case] phase: &str) {
+    let mut world = World::of("version: 1\nname: billing\ntypes: { mail: { breaker: {} } }\n");
+    let at = (world.seen.at - SignedDuration::from_hours(2)).as_millisecond();
+    let text = format!(
+        r#"{{"era":{{"number":7,"round":0}},"phase":{phase},"opening":{{"at":{at},"by":"a","errors":100,"runs":230,
+        "reasons":["refused"],"is_notified":true}}}}"#
+    );
+    let state = BreakerState::parse(&text).expect("a state");
+    world.seen.breakers = [("mail".parse().expect("a type"), state)].into();
+    let findings = world.findings();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].severity(), Severity::Look);
+    let expected = "the circuit breaker of mail is half-open and tries its next events: it opened 2h ago at 100 errors of 230 runs: refused";
+    assert_eq!(findings[0].words(), expected);
+}
+
+#[test]
+fn a_circuit_breaker_that_status_cannot_see_is_told() {
+    let mut world = World::of(
+        "version: 1\nname: billing\ntypes: { mail: { breaker: {} }, log: { register: off, breaker: {} }, post: {} }\n",
+    );
+    world.seen.blind = vec![Blind::Breakers { why: "WRONGTYPE".to_owned() }];
+    let unknown = world.status().unknown;
+    let expected = [
+        "whether the circuit breakers of mail are open: WRONGTYPE",
+        "whether the circuit breakers of log are open: with `register: off` each worker has its own, and its log tells",
+    ];
+    assert_eq!(unknown, expected);
 }

@@ -1,6 +1,8 @@
 //! Made-up observations, and their findings and figures.
 
+mod failing;
 mod finding;
+mod left;
 mod types;
 
 use std::collections::BTreeMap;
@@ -107,6 +109,14 @@ impl World {
         });
     }
 
+    /// Puts ready messages into a queue that the file does not ask for.
+    pub(super) fn leave(&mut self, name: &str, ready: u64) {
+        let reading = self.seen.readings.last_mut().expect("a reading");
+        let like = reading.queues["billing.unrouted"].clone();
+        reading.queues.insert(name.to_owned(), like);
+        self.fill(name, ready);
+    }
+
     /// Starts a worker that consumes this queue.
     pub(super) fn work(&mut self, name: &str) {
         self.queue(name, |figures| figures.counts.consumers = Some(1));
@@ -149,6 +159,7 @@ pub(super) fn holder(queues: &[&str], held: u64, seconds: i64) -> Channel {
     Channel {
         connection: "10.0.0.7:45118 -> 10.0.0.2:5672".to_owned(),
         program: Some("reports @ worker-7".to_owned()),
+        is_worker: false,
         held,
         queues: queues.iter().map(|queue| (*queue).to_owned()).collect(),
         acknowledged: Some(acknowledged.collect()),

@@ -58,7 +58,7 @@ pub(crate) fn svg(picture: &Picture) -> String {
     let left = sheet.timers();
     let (right, bottom) = sheet.types(left.timers_bottom);
     sheet.unrouted(&left);
-    let bottom = bottom.max(left.timers_bottom + 110.0);
+    let bottom = bottom.max(sheet.life_cycle(&left));
     sheet.legend(bottom + 34.0);
     sheet.document(right + MARGIN, bottom + 58.0)
 }
@@ -270,15 +270,37 @@ impl Sheet<'_> {
 
     fn unrouted(&mut self, left: &Left) {
         let Rect { x, .. } = left.scheduler;
-        let rect = Rect { x, y: left.timers_bottom + 36.0, width: EXCHANGE, height: 34.0 };
+        let top = left.timers_bottom + 36.0;
         let middle = x + EXCHANGE / 2.0;
-        self.canvas.arrow(&[(middle, left.scheduler.bottom()), (middle, rect.y - 2.0)], "aside");
-        self.exchange(rect, "unrouted");
-        let queue = Rect { x: rect.right() + ARROW, width: 110.0, ..rect };
-        self.queue(queue, Kind::Queue, "unrouted", &[]);
-        self.canvas.arrow(&[(rect.right(), rect.middle()), (queue.x - 2.0, rect.middle())], "way");
+        self.canvas.arrow(&[(middle, left.scheduler.bottom()), (middle, top - 2.0)], "aside");
         let notes = ["alternate exchange of all the others:", "messages without a binding wait here"];
-        for (note, below) in notes.into_iter().zip([18.0, 33.0]) {
+        self.beside(x, top, "unrouted", &notes);
+    }
+
+    /// Draws the stream of the life of events, which no event passes. Returns where the left half ends.
+    fn life_cycle(&mut self, left: &Left) -> f64 {
+        let Rect { x, .. } = left.scheduler;
+        let bottom = left.timers_bottom + 110.0;
+        if self.picture.life_cycle.is_none() {
+            return bottom;
+        }
+        self.beside(
+            x,
+            bottom + 14.0,
+            "life-cycle",
+            &["a stream that records what happens to", "events; none comes here"],
+        );
+        bottom + 96.0
+    }
+
+    /// Draws an exchange with its one queue, which is called the same.
+    fn beside(&mut self, x: f64, y: f64, name: &str, notes: &[&str]) {
+        let rect = Rect { x, y, width: EXCHANGE, height: 34.0 };
+        self.exchange(rect, name);
+        let queue = Rect { x: rect.right() + ARROW, width: 110.0, ..rect };
+        self.queue(queue, Kind::Queue, name, &[]);
+        self.canvas.arrow(&[(rect.right(), rect.middle()), (queue.x - 2.0, rect.middle())], "way");
+        for (note, below) in notes.iter().zip([18.0, 33.0]) {
             self.canvas.text(x, rect.bottom() + below, "note", "start", note);
         }
     }

@@ -39,12 +39,21 @@ impl Group {
         Ok(())
     }
 
+    /// Asks the processes of the group to end. Only safe before the program is reaped.
+    pub(super) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
     /// Kills the remaining processes of the group. Only safe before the program is reaped.
     pub(super) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
         if let Some(group) = self.leader
-            && let Err(error) = kill_process_group(group, Signal::KILL)
+            && let Err(error) = kill_process_group(group, signal)
         {
-            tracing::debug!(%error, "cannot kill a program's process group");
+            tracing::debug!(%error, "cannot signal a program's process group");
         }
     }
 

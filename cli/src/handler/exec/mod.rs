@@ -205,7 +205,15 @@ impl Exec {
         let read = |pipe: io::Result<OwnedFd>, stream| pipe.and_then(|pipe| Output::read(pipe, sink(stream)));
         let mut said = read(stdout.into_owned_fd(), Stream::Out).map_err(failed)?;
         let mut complained = read(stderr.into_owned_fd(), Stream::Err).map_err(failed)?;
-        group.ended().await.map_err(failed)?;
+        tokio::select! {
+            biased;
+            ended = group.ended() => ended.map_err(failed)?,
+            () = run.cancelled() => {
+                // The worker drops this future after five seconds, which kills the group.
+                group.terminate();
+                group.ended().await.map_err(failed)?;
+            }
+        }
         let by_itself = (said.last_line(), complained.last_line());
         let mut closed = async || timeout(LAST_OUTPUT, join(said.closed(), complained.closed())).await.is_ok();
         let all_said = closed().await;

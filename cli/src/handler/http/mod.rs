@@ -100,12 +100,19 @@ impl Http {
 #[async_trait]
 impl Handler for Http {
     async fn handle(&self, run: Run) -> Outcome {
-        match self.ask(&run).await {
+        let answer = tokio::select! {
+            biased;
+            answer = self.ask(&run) => answer,
+            // The request is dropped, which closes its connection.
+            () = run.cancelled() => return Outcome::retry("cancelled"),
+        };
+        match answer {
             Ok(answer) => outcome::outcome(&answer, run.now()),
             Err(error) => {
-                let reason = format!("no answer from {}: {}", self.url, tls::cause(&error));
                 // Without a connection the service knows nothing of the event. Once it is sent, it may have been handled.
-                if error.is_connect() { Outcome::unavailable(reason) } else { Outcome::retry(reason) }
+                let is_away = error.is_connect();
+                let reason = format!("no answer from {}: {}", self.url, tls::cause(&error.without_url()));
+                if is_away { Outcome::unavailable(reason) } else { Outcome::retry(reason) }
             }
         }
     }
@@ -138,7 +145,7 @@ mod tests {
 
     #[test]
     fn neither_a_client_nor_its_error_shows_a_password() {
-        let url = || ServiceUrl::new("http://u:s3cret@host/?token=s3cret").expect("valid");
+        let url = || ServiceUrl::new("http://u:s3cret@host/s3cret?token=s3cret").expect("valid");
         let client = Http::new(url()).expect("a client");
         let error = HttpError { url: url().to_string(), reason: "x".into() };
         assert!(!format!("{client:?} {error:?} {error}").contains("s3cret"));
@@ -162,7 +169,7 @@ mod tests {
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         for text in ["", "nothing", broken] {
             let error = Http::trusting(url(), text.as_bytes()).expect_err("no certificate").to_string();
-            assert!(error.starts_with("no client for https://host/: "), "{error}");
+            assert!(error.starts_with("no client for https://host: "), "{error}");
         }
     }
 }

@@ -2,13 +2,7 @@
 
 use std::time::Duration;
 
-use hatchery::internals::{
-    reason::cut_reason,
-    secret_url::{SecretUrl, is_plain},
-    settlement::Outcome,
-    time,
-    ttl::LONGEST,
-};
+use hatchery::internals::{reason::cut_reason, secret_url::SecretUrl, settlement::Outcome, time, ttl::LONGEST};
 use jiff::Timestamp;
 use reqwest::StatusCode;
 
@@ -103,13 +97,13 @@ fn status(answer: &Answer) -> String {
     answer.status.canonical_reason().map_or_else(|| format!("status {code}"), |name| format!("{code} {name}"))
 }
 
-/// Returns a location without parts that may be secret.
+/// Returns a location without parts that may be secret. The path often is that of the request.
 fn leads_to(location: &str) -> String {
-    if let Ok(url) = SecretUrl::parse(location, &["http", "https"]) {
-        return url.to_string();
+    match SecretUrl::parse(location, &["http", "https"]) {
+        Ok(url) => url.origin(),
+        Err(_) if location.starts_with('/') && !location.starts_with("//") => "another path".to_owned(),
+        Err(_) => "another place".to_owned(),
     }
-    let path = location.split(['?', '#']).next().unwrap_or_default();
-    if path.starts_with('/') && is_plain(path) { path.to_owned() } else { "another place".to_owned() }
 }
 
 #[cfg(test)]
@@ -208,8 +202,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case("https://u:s3cret@other/path?token=s3cret#x", "https://other/path")]
-    #[case("/path?token=s3cret", "/path")]
+    #[case("https://u:s3cret@other/s3cret?token=s3cret#x", "https://other")]
+    #[case("/s3cret?token=s3cret", "another path")]
     #[case("//u:s3cret@other/path", "another place")]
     #[case("https://u:80/s3cret@other/path", "another place")]
     fn a_redirect_is_not_followed(#[case] location: &str, #[case] to: &str) {

@@ -12,13 +12,13 @@ use super::{
     summary::{stays, text},
 };
 use crate::{
+    besides::Besides,
     connect::told,
     exit::{Ended, Exit},
     leftover_types,
     output::Output,
     plan_document::{Source, document},
     render,
-    schedules::{self, Armed},
 };
 
 pub(super) struct Apply {
@@ -28,16 +28,16 @@ pub(super) struct Apply {
 }
 
 impl Apply {
-    pub(super) fn render(&self, plan: &Plan, schedules: &[Armed]) -> String {
-        render::plan(plan, schedules, &self.source.file, self.output.verbose, self.asked, Output::drawing_columns())
+    pub(super) fn render(&self, plan: &Plan, besides: &Besides) -> String {
+        render::plan(plan, besides, &self.source.file, self.output.verbose, self.asked, Output::drawing_columns())
     }
 
     /// Prints the JSON document of a plan that is blocked, and returns the error.
     pub(super) fn refused(&self, planned: Planned) -> io::Result<anyhow::Error> {
         let is_blocked = planned.plan.is_blocked(self.asked.migrate);
-        let schedules = schedules::armed(&planned.schedules);
+        let besides = Besides::planned(&planned);
         let applied = Applied::from(planned);
-        self.report(&applied, schedules.as_deref(), false, None)?;
+        self.report(&applied, &besides, false, None)?;
         Ok(match applied.left_types.known.first() {
             Some((event_type, _)) if !is_blocked => leftover_types::refusal(event_type),
             _ => Ended::new(Exit::Blocked, "some changes are blocked, see the lines with `!`; nothing was written"),
@@ -47,11 +47,10 @@ impl Apply {
 
     pub(super) fn done(&self, applied: &Applied, started: Instant) -> anyhow::Result<Exit> {
         let elapsed = started.elapsed();
-        let armed: Vec<Armed> = applied.schedules.iter().cloned().map(Armed::of).collect();
-        let text = Some(text(applied, elapsed).unwrap_or_default() + &schedules::lines(&armed))
-            .filter(|text| !text.is_empty());
+        let besides = Besides::applied(applied);
+        let text = Some(text(applied, elapsed).unwrap_or_default() + &besides.lines()).filter(|text| !text.is_empty());
         let told = match &text {
-            _ if !self.output.is_text() => self.report(applied, Some(&armed), true, Some(elapsed)),
+            _ if !self.output.is_text() => self.report(applied, &besides, true, Some(elapsed)),
             Some(text) => self.output.print(text),
             None => Ok(()),
         };
@@ -67,7 +66,7 @@ impl Apply {
         match error {
             AdminError::Blocked(planned) => {
                 if planned.plan.is_blocked(self.asked.migrate) {
-                    self.output.note(self.render(&planned.plan, &[]).trim_end());
+                    self.output.note(self.render(&planned.plan, &Besides::default()).trim_end());
                 }
                 self.refused(*planned)
             }
@@ -78,7 +77,7 @@ impl Apply {
                 Ok(Ended::new(Exit::Partly, why).into())
             }
             AdminError::Differs(plan) => {
-                self.output.note(self.render(&plan, &[]).trim_end());
+                self.output.note(self.render(&plan, &Besides::default()).trim_end());
                 let message = "written, but the broker still differs from the file, see above. Run it again";
                 Ok(Ended::new(Exit::Partly, message).into())
             }
@@ -90,7 +89,7 @@ impl Apply {
     fn report(
         &self,
         applied: &Applied,
-        schedules: Option<&[Armed]>,
+        besides: &Besides,
         is_applied: bool,
         elapsed: Option<Duration>,
     ) -> io::Result<()> {
@@ -101,7 +100,7 @@ impl Apply {
         let not_removed = left.iter().flatten();
         let not_removed = not_removed.map(|(address, why)| NotRemoved { address: address.clone(), why: why.clone() });
         self.output.json(&Answer::Ended(Box::new(Report {
-            plan: document(plan, observed, &self.source, left_types, schedules, self.asked),
+            plan: document(plan, observed, &self.source, left_types, besides, self.asked),
             applied: is_applied,
             moved: *moved,
             removed: *removed,

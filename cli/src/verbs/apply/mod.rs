@@ -16,6 +16,7 @@ pub(crate) use self::answer::Answer;
 use self::context::Apply;
 use crate::{
     args::{Common, UsageError, parse_patience},
+    besides::Besides,
     connect::{self, told},
     exit::{Ended, Exit},
     leftover_types, load,
@@ -24,7 +25,6 @@ use crate::{
     plan_file::PlanFile,
     plan_flags::Flags,
     progress::{Screen, approve},
-    schedules,
 };
 
 /// Change the broker so that it matches the file
@@ -86,8 +86,8 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let apply = Apply { source, output, asked };
 
     let planned = admin.plan().await.map_err(told)?;
-    let schedules = schedules::armed(&planned.schedules);
-    let drawn = || apply.render(&planned.plan, schedules.as_deref().unwrap_or_default());
+    let besides = Besides::planned(&planned);
+    let drawn = || apply.render(&planned.plan, &besides);
     if output.is_text() {
         output.print(&drawn())?;
     } else if !args.auto_approve && saved.is_none() && Output::is_interactive() {

@@ -80,6 +80,7 @@ mod tests {
             removed: 0,
             left: Some(left),
             schedules: Vec::new(),
+            pauses: Vec::new(),
         };
         screens("apply/not-removed", |_| stays(&applied).expect("a note") + "\n");
         screens("apply/applied", |_| text(&applied, Duration::from_millis(2_340)).expect("something was done"));

@@ -1,11 +1,13 @@
 //! Opens the letters, and says what a look has not seen.
 
+use std::mem;
+
 use hatchery::{BrokerError, RegisterError};
 use hatchery_admin::dead_letters::{
     DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Seen, Selection, Standing,
 };
 
-use super::{filters::Filters, limits::DeliveryLimits};
+use super::{filters::Filters, limits::DeliveryLimits, view::letters};
 use crate::{
     args::Common,
     connect,
@@ -22,10 +24,10 @@ pub(super) async fn with_letters(
     act: impl AsyncFnOnce(&DeadLetters, &[LetterQueue]) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
-    let limits = DeliveryLimits::read(common, &topology).await?;
+    let mut limits = DeliveryLimits::read(common, &topology).await?;
     let hatchery = connect::connect(common, topology, "topology dead-letter").await?;
     let letters = DeadLetters(hatchery.events());
-    let exit = match filters.queues(&letters) {
+    let exit = match filters.queues(&letters, mem::take(&mut limits.leftovers)) {
         Ok(queues) => match limits.allow(&queues, output) {
             Ok(()) => act(&letters, &queues).await,
             Err(ended) => Err(ended.into()),
@@ -73,7 +75,10 @@ pub(super) async fn read<'a>(
             patiently(filters, output, async |patience| letters.read(queue, selection, patience, each).await).await;
         match seen {
             Ok(mut seen) => {
-                warn(&seen, queue, output);
+                warn_unseen(queue, seen.unread(), seen.consumers, output);
+                if seen.read > 0 {
+                    warn_left_file(queue, output);
+                }
                 looked.unknown = looked.unknown.or(seen.unknown.take());
                 looked.queues.push((queue, seen));
             }
@@ -94,6 +99,13 @@ pub(super) fn keep_missing(
     queue: &LetterQueue,
     output: Output,
 ) -> anyhow::Result<()> {
+    // Pruned meanwhile, or of a former name that this user has no permission for.
+    let is_passed_over =
+        matches!(error, DeadLettersError::Broker(BrokerError::Missing { .. } | BrokerError::Refused { .. }));
+    if queue.is_leftover && is_passed_over {
+        output.warn(&format!("{error}; the file does not ask for {}, and its letters are not seen", queue.name));
+        return Ok(());
+    }
     let is_missing =
         matches!(error, DeadLettersError::Broker(BrokerError::Missing { .. } | BrokerError::Unreadable { .. }));
     let error = explained(error, queue);
@@ -119,17 +131,30 @@ fn explained(error: DeadLettersError, queue: &LetterQueue) -> anyhow::Error {
     }
 }
 
-/// Warns of letters that a look has not seen.
-fn warn(seen: &Seen, queue: &LetterQueue, output: Output) {
-    let name = &queue.name;
-    let held = seen.ready.saturating_sub(seen.read);
-    if held > 0 {
-        output.warn(&format!("{held} letters of {name} are held by others, and are not seen here"));
+/// Warns of letters that no type of the file has.
+fn warn_left_file(queue: &LetterQueue, output: Output) {
+    if let Some(left) = queue.left_file() {
+        output.warn(&format!("`{left}` is no longer in the file, and its letters cannot be replayed"));
+        output.help(&format!(
+            "if it was renamed, write `renamed-from: {left}` under its new name and apply; else put it back into the file"
+        ));
     }
-    if seen.consumers > 0 {
+}
+
+/// Warns of letters that a look or a sweep has not seen.
+pub(super) fn warn_unseen(queue: &LetterQueue, unread: u64, consumers: u32, output: Output) {
+    let name = &queue.name;
+    if unread > 0 {
+        let (letters, were) = (letters(unread), if unread == 1 { "was" } else { "were" });
         output.warn(&format!(
-            "{} consumers read {name}; letters that they hold are not seen here, and may come back in another order",
-            seen.consumers
+            "{letters} of {name} {were} ready and could not be read: others hold them, or the broker is slow"
+        ));
+    }
+    if consumers > 0 {
+        let readers =
+            if consumers == 1 { "1 consumer reads".to_owned() } else { format!("{consumers} consumers read") };
+        output.warn(&format!(
+            "{readers} {name}; letters that others hold are not seen here, and may come back in another order"
         ));
     }
 }

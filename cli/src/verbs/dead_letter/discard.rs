@@ -34,8 +34,9 @@ type, reference and payload. A file that exists is continued.
 
 Exit 1: no letter with this --id matches, or a queue is missing and no letter
 was discarded. 4: a policy limits deliveries, so that a look could delete
-letters. 5: stopped or failed half-way, or a queue is missing and letters of
-others were discarded. 6: the broker or Redis is unreachable. 7: another
+letters. 5: stopped or failed half-way, letters were not seen because others
+hold them or the broker is slow, or a queue is missing and letters of others
+were discarded. 6: the broker or Redis is unreachable. 7: another
 `topology dead-letter` reads the queue.")]
 pub(super) struct Args {
     #[command(flatten)]

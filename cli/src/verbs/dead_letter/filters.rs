@@ -49,7 +49,8 @@ pub(super) struct Filters {
 impl Filters {
     pub(super) fn selection(&self) -> Selection {
         Selection {
-            types: self.types.clone(),
+            // The types of dead letters are those of their queues. A queue may have a former name of its type.
+            types: if self.unrouted { self.types.clone() } else { Vec::new() },
             reference: self.reference.clone(),
             id: self.id.clone(),
             reason: self.reason.clone(),
@@ -75,7 +76,11 @@ impl Filters {
 
     /// Returns the queues of the letters. An unknown type is allowed with `--unrouted`: it may be why the messages are
     /// there.
-    pub(super) fn queues(&self, letters: &DeadLetters) -> anyhow::Result<Vec<LetterQueue>> {
-        Ok(if self.unrouted { vec![letters.unrouted()] } else { letters.queues(&self.types)? })
+    pub(super) fn queues(
+        &self,
+        letters: &DeadLetters,
+        leftovers: Vec<LetterQueue>,
+    ) -> anyhow::Result<Vec<LetterQueue>> {
+        Ok(if self.unrouted { vec![letters.unrouted()] } else { letters.queues(&self.types, leftovers)? })
     }
 }

@@ -1,13 +1,17 @@
-//! Policies that limit how often a letter may be looked at.
+//! Two answers of the management API before letters are looked at: queues that the file no longer asks for, and policies that limit how
+//! often a letter may be looked at.
 //!
 //! A quorum queue counts a letter that comes back to it as delivered, whoever looked at it. The quorum queues of letters have a delivery
 //! limit of a thousand million. Where a policy has a lower one, the lower one counts, and RabbitMQ deletes a letter that was looked at
 //! more often (measured on 3.10 and 4.3). A classic queue counts no deliveries, and RabbitMQ applies no policy with a `delivery-limit` to
 //! it; [`shadowing`] leaves such a queue out.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use hatchery::{Topology, internals::compile::compile};
+use hatchery::{
+    Topology,
+    internals::compile::{Queue, compile},
+};
 use hatchery_admin::{
     dead_letters::LetterQueue,
     management::ManagementApi,
@@ -31,12 +35,14 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct DeliveryLimits {
     vhost: String,
     found: Result<Vec<Shadowing>, String>,
+    /// Queues of letters that the file no longer asks for.
+    pub(super) leftovers: Vec<LetterQueue>,
 }
 
 impl DeliveryLimits {
-    /// Reads the policies of the virtual host.
+    /// Reads the queues and the policies of the virtual host.
     pub(super) async fn read(common: &Common, topology: &Topology) -> anyhow::Result<Self> {
-        let desired = compile(topology)?;
+        let mut desired = compile(topology)?;
         let broker = common.amqp_url()?;
         let vhost = broker.vhost();
         let management = ManagementApi::new(common.management_url(&broker)?, &vhost)?;
@@ -44,12 +50,17 @@ impl DeliveryLimits {
             Ok(objects) => objects.map_err(|error| error.to_string()),
             Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
         };
+        let mut leftovers = Vec::new();
         let found = objects.map(|objects| {
+            leftovers = LetterQueue::leftovers(topology, &desired, &objects);
+            let looked_at =
+                leftovers.iter().map(|queue| Queue { name: queue.name.clone(), arguments: BTreeMap::new() });
+            desired.queues.extend(looked_at);
             let mut found = shadowing(&desired, &objects);
             found.retain(|shadowing| shadowing.keys.iter().any(|key| key == KEY));
             found
         });
-        Ok(Self { vhost, found })
+        Ok(Self { vhost, found, leftovers })
     }
 
     /// Refuses to look at queues whose letters a look may delete.
@@ -59,7 +70,7 @@ impl DeliveryLimits {
             Err(error) => {
                 output.warn(&format!(
                     "whether a policy limits deliveries is not known: {error}. With such a limit RabbitMQ deletes letters that were \
-                     looked at too often"
+                     looked at too often. Letters of types that have left the file are not looked for"
                 ));
                 return Ok(());
             }

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    connection::{keep_missing, patiently, read},
+    connection::{keep_missing, patiently, read, warn_unseen},
     filters::Filters,
     view::letters,
 };
@@ -68,13 +68,15 @@ pub(crate) struct Counts {
     unreadable: u64,
     /// Letters that stay because they were not selected.
     not_selected: u64,
+    /// Letters that stay because they could not be read: others hold them, or the broker is slow.
+    unread: u64,
 }
 
 impl Counts {
     /// Returns the numbers of letters that stay.
     const fn left(tally: Tally) -> Self {
-        let Tally { ready, done: _, obsolete, unreadable, others } = tally;
-        Self { ready, done: None, would_be_done: None, obsolete, unreadable, not_selected: others }
+        let Tally { ready, done: _, obsolete, unreadable, others, unread } = tally;
+        Self { ready, done: None, would_be_done: None, obsolete, unreadable, not_selected: others, unread }
     }
 
     const fn done(tally: Tally) -> Self {
@@ -112,7 +114,7 @@ pub(super) async fn dry_run(
         return Err(anyhow::Error::new(error).context("which letters are obsolete is not known"));
     }
     let sum = |of: fn(&Seen) -> u64| looked.queues.iter().map(|(_, seen)| of(seen)).sum::<u64>();
-    tally.ready = sum(|seen| seen.ready);
+    (tally.ready, tally.unread) = (sum(|seen| seen.ready), sum(Seen::unread));
     // Letters before a message that cannot be read are selected, and their queue is not among those that were read.
     tally.others += sum(|seen| seen.read).saturating_sub(selected);
     spinner.finish_and_clear();
@@ -150,7 +152,7 @@ pub(super) async fn sweep(
 ) -> anyhow::Result<Exit> {
     let stop = Stop::on_signals()?;
     let (mut sum, mut by_queue) = (Tally::default(), BTreeMap::new());
-    let (mut end, mut missing) = (Ok(false), None);
+    let (mut end, mut missing, mut unseen) = (Ok(false), None, false);
     let bar = output.spinner();
     for queue in queues {
         let limit = bounds.limit.map(|limit| limit.saturating_sub(sum.done));
@@ -170,10 +172,15 @@ pub(super) async fn sweep(
         });
         let swept = acted.await.unwrap_or_else(|| {
             let tally = known.into_inner().unwrap_or_else(PoisonError::into_inner);
-            Swept { tally, interrupted: true, error: None }
+            Swept { tally, consumers: 0, interrupted: true, error: None }
         });
-        let Swept { tally, interrupted, error } = swept;
+        let Swept { tally, consumers, interrupted, error } = swept;
         add(&mut sum, tally);
+        // `--limit` has stopped it: the rest was not to be read.
+        if bounds.limit.is_none_or(|limit| tally.done < limit) {
+            warn_unseen(queue, tally.unread, consumers, output);
+            unseen |= tally.unread > 0 || consumers > 0;
+        }
         // The letters of a missing queue are not known, unless it was deleted meanwhile.
         let is_known = error.is_none() || tally.ready > 0;
         if is_known {
@@ -190,6 +197,14 @@ pub(super) async fn sweep(
     match (end, missing) {
         (Ok(false), None) => {
             told().map_err(Ended::untold)?;
+            if unseen {
+                let message = format!(
+                    "not all letters were seen; {} {}. Run it again for the rest",
+                    letters(sum.done),
+                    verb.done
+                );
+                return Err(Ended::new(Exit::Partly, message).into());
+            }
             Ok(named(filters, sum)?)
         }
         (Ok(false), Some(missing)) => {
@@ -242,6 +257,7 @@ fn add(sum: &mut Tally, tally: Tally) {
     sum.obsolete += tally.obsolete;
     sum.unreadable += tally.unreadable;
     sum.others += tally.others;
+    sum.unread += tally.unread;
 }
 
 fn tell(sum: Tally, by_queue: BTreeMap<String, Counts>, verb: Verb, of: &str, output: Output) -> anyhow::Result<()> {

@@ -19,7 +19,8 @@ const LONG: &str = "HTTP 503 from http://mailer:8080/send: the queue of the mail
                     administrator was told; try again after the weekend";
 
 fn queue(event_type: &str) -> LetterQueue {
-    LetterQueue { name: format!("billing.dead-letter.{event_type}"), event_type: event_type.parse().ok(), source: None }
+    let name = format!("billing.dead-letter.{event_type}");
+    LetterQueue { name, event_type: event_type.parse().ok(), source: None, is_leftover: false }
 }
 
 fn letter(event_type: &str, id: &str, reference: Option<&str>, failure: &str) -> Letter {
@@ -90,7 +91,7 @@ fn a_letter_is_as_it_was_drawn() {
 
 #[test]
 fn a_dry_run_is_as_it_was_drawn() {
-    let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0 };
+    let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0, unread: 0 };
     screens("dead-letter/replay-dry-run", |columns| report::dry_run_text(&groups(), tally, REPLAY, "", columns));
     let tally = Tally { ready: 1_206, done: 1, ..Tally::default() };
     screens("dead-letter/discard-dry-run", |columns| report::dry_run_text(&groups()[2..], tally, DISCARD, "", columns));
@@ -98,7 +99,7 @@ fn a_dry_run_is_as_it_was_drawn() {
 
 #[test]
 fn a_report_is_as_it_was_drawn() {
-    let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0 };
+    let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0, unread: 0 };
     screens("dead-letter/replay", |columns| report::text(tally, REPLAY, "", columns));
     screens("dead-letter/replay-unrouted", |columns| report::text(tally, REPLAY, " --unrouted", columns));
     screens("dead-letter/discard", |columns| report::text(Tally { done: 1, ..Tally::default() }, DISCARD, "", columns));
@@ -111,7 +112,7 @@ async fn a_replay_that_redis_cuts_off_does_not_say_that_it_has_counted_all() {
     let error = std::sync::Mutex::new(Some(DeadLettersError::Register(redis)));
     let act = async |_: Sweep<'_>| {
         let tally = Tally { ready: 100, done: 64, ..Tally::default() };
-        Swept { tally, interrupted: false, error: error.lock().expect("no panic").take() }
+        Swept { tally, consumers: 0, interrupted: false, error: error.lock().expect("no panic").take() }
     };
     let (queues, output) = ([queue("mail")], Output::new(Format::Json, true, false));
     let (selection, bounds) = (Selection::default(), Bounds::default());

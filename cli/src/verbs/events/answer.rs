@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io};
 
 use hatchery::{
-    Cancelled, EventInfo,
+    Cancelled, EventInfo, MoveOutcome,
     internals::{register::DedupSlot, time::millis_text},
 };
 use jiff::Timestamp;
@@ -91,6 +91,25 @@ pub(super) fn view(event: &EventInfo) -> EventView {
     }
 }
 
+/// Returns the word for what a cancel did to an event.
+pub(crate) const fn result_of_cancel(slot: &Cancelled) -> &'static str {
+    match (slot.waiting, slot.running) {
+        (true, _) => "cancelled",
+        (false, true) => "running",
+        (false, false) => "nothing",
+    }
+}
+
+/// Returns the word for what a move did to an event.
+pub(crate) const fn result_of_move(moved: &MoveOutcome) -> &'static str {
+    match moved {
+        MoveOutcome::Done => "done",
+        MoveOutcome::Running => "running",
+        MoveOutcome::NotKept(_) => "not-kept",
+        _ => "gone",
+    }
+}
+
 /// Returns a slot that was cancelled by name as JSON. Less is known of it than of an event that was found.
 pub(super) fn cancelled(
     event_type: &str,
@@ -102,10 +121,7 @@ pub(super) fn cancelled(
         DedupSlot::DatedAt(ms) | DedupSlot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).ok(),
         _ => None,
     });
-    let id = match slot.map(|slot| &slot.slot) {
-        Some(DedupSlot::Event(id)) => Some(id.as_str()),
-        _ => id,
-    };
+    let id = slot.and_then(|slot| slot.id.as_deref()).or(id);
     EventView {
         event_type: event_type.to_owned(),
         reference: reference.map(str::to_owned),

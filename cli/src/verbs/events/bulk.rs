@@ -114,7 +114,7 @@ pub(super) async fn act<A>(
     acting: impl Stream<Item = Result<(EventInfo, A), EventsError>>,
     act: Act,
     output: Output,
-    mut account: impl FnMut(&A) -> Became,
+    mut account: impl FnMut(&EventInfo, &A) -> Became,
 ) -> anyhow::Result<()> {
     let mut acting = pin!(acting);
     let mut answers = Answers::new(act.verb(), false, SHOWN, output);
@@ -125,7 +125,7 @@ pub(super) async fn act<A>(
             Ok(None) => break,
             Ok(Some((event, answer))) => {
                 count += 1;
-                answers.add(view(&event), account(&answer));
+                answers.add(view(&event), account(&event, &answer));
                 spinner.set_message(format!("{count} done"));
             }
             Err(error) => failed = failed.or(Some(error)),

@@ -1,6 +1,9 @@
 //! `topology events cancel`.
 
-use hatchery::{Cancelled, EventSelector, Events};
+use std::{collections::HashSet, time::Duration};
+
+use hatchery::{Cancelled, EventInfo, EventSelector, Events, internals::ttl::say, parse_duration};
+use tokio::time::{Instant, sleep};
 
 use super::{
     answer::{self, Answers, Became},
@@ -14,7 +17,7 @@ use crate::{
     exit::{Ended, Exit},
     load,
     output::Output,
-    text::sentence,
+    text::{cut, sentence},
 };
 
 /// Cancel waiting events: those of a reference, one by its id, or all that a filter finds
@@ -25,7 +28,7 @@ Examples:
   topology events cancel --type hr-import --reference 1234 \\
     --at 2026-06-01T09:00:00Z
   topology events cancel --type hr-import --reference 1234 --immediate
-  topology events cancel --type mail --id ID
+  topology events cancel --type mail --id ID --wait
   topology events cancel --type mail --reason newsletter         a dry run
   topology events cancel --type mail --reason newsletter --yes
 
@@ -33,18 +36,28 @@ Events that --reference or --id names are cancelled at once. Events that any
 other filter finds are only shown and counted, unless --yes is given. The
 messages stay in RabbitMQ until they are due, and are dropped then.
 
-A run that has begun goes on and is reported; it is not tried again. An unknown
-id is remembered: its event does not run if it competes with no other event, or
-was published while Redis was away. --immediate, and --at with `delayed:
-each-time`, are remembered for events that Redis has forgotten. An event that
-was published while Redis was away is reached only by its id.
+A run that has begun is reported. Its worker is told when it renews the lease,
+after half of `lease` at the latest, and ends the run: a program gets SIGTERM,
+and SIGKILL 5 s later; a request is dropped. Its outcome does not count, and it
+is not tried again. With --wait the command returns once such runs have ended.
+
+An unknown id is remembered: its event does not run if it competes with no other
+event, or was published while Redis was away. --immediate, and --at with
+`delayed: each-time`, are remembered for events that Redis has forgotten. An
+event that was published while Redis was away is reached only by its id.
 
 Exit 0: Redis knows no matching event that still waits, even if none waited
 before. 1: the event is known by another name, or the broker reports that the
-topology was never applied; nothing is cancelled.")]
+topology was never applied; nothing is cancelled. 5: with --wait, a cancelled
+run has not ended.")]
 pub(super) struct Args {
     #[command(flatten)]
     chosen: Chosen,
+
+    /// Wait until the cancelled runs have ended, at most this long
+    #[arg(long, value_name = "LIMIT", value_parser = parse_duration)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "1m")]
+    wait: Option<Duration>,
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -53,7 +66,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let event_type = args.chosen.filters.event_type(&topology);
     with_events(common, topology, output, async |events| match choice {
         Choice::Found(filter) if !args.chosen.yes => bulk::dry_run(events, &filter, Act::Cancel, output).await,
-        choice => cancel(events, choice, event_type, &args.chosen, output).await,
+        choice => cancel(events, choice, event_type, args, output).await,
     })
     .await
 }
@@ -62,61 +75,135 @@ async fn cancel(
     events: &Events,
     choice: Choice,
     event_type: Result<String, UsageError>,
-    chosen: &Chosen,
+    Args { chosen, wait }: &Args,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    match choice {
-        Choice::Named(which) => named(events, &which, &event_type?, chosen, output).await,
+    let running = match choice {
+        Choice::Named(which) => {
+            // Before the cancel, which takes an event out of the index.
+            let known = if wait.is_some() { events.show(&which).await? } else { Vec::new() };
+            named(events, &which, &event_type?, chosen, output, known).await?
+        }
         Choice::Found(filter) => {
-            let mut sum = Sum::default();
+            let (mut sum, mut running) = (Sum::default(), Vec::new());
             let cancelling = events.cancel_all(&filter);
-            let acted = bulk::act(cancelling, Act::Cancel, output, |slot| sum.add(slot)).await;
+            let account = |event: &EventInfo, slot: &Cancelled| {
+                if slot.running {
+                    running.push(event.clone());
+                }
+                sum.add(slot)
+            };
+            let acted = bulk::act(cancelling, Act::Cancel, output, account).await;
             // If nothing was done, the error says everything.
             if output.is_text() && (acted.is_ok() || sum.any()) {
                 sum.report(output)?;
             }
-            acted.map(|()| Exit::Done)
+            acted?;
+            running
         }
+    };
+    match wait {
+        Some(limit) if !running.is_empty() => until_ended(events, running, *limit, output).await,
+        _ => Ok(Exit::Done),
+    }
+}
+
+/// How often the register is asked whether the runs have ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Waits until the cancelled runs of these events have ended.
+async fn until_ended(
+    events: &Events,
+    running: Vec<EventInfo>,
+    limit: Duration,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let (mut left, since, spinner) = (running, Instant::now(), output.spinner());
+    let ended = loop {
+        left = events.cancelled_runs(left).await?;
+        if left.is_empty() {
+            break true;
+        }
+        spinner.set_message(format!("{} still running", table::events(u64::try_from(left.len()).unwrap_or(u64::MAX))));
+        if since.elapsed() >= limit {
+            break false;
+        }
+        sleep(LOOK_AGAIN).await;
+    };
+    spinner.finish_and_clear();
+    if !ended {
+        let ids: Vec<String> = left.iter().filter_map(|event| event.id.clone()).collect();
+        let message = format!(
+            "cancelled, and after {} {} still running{}; its worker does not reach Redis, waits for the broker, or is of a version that ends no run",
+            say(limit),
+            match left.len() {
+                1 => "1 event is".to_owned(),
+                n => format!("{n} events are"),
+            },
+            listed(&ids),
+        );
+        return Err(Ended::new(Exit::Partly, message).into());
+    }
+    if output.is_text() {
+        output.print("What was running has ended.\n").map_err(Ended::untold)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns the first of these ids, after a colon.
+fn listed(ids: &[String]) -> String {
+    let shown: Vec<String> = ids.iter().take(SHOWN).map(|id| cut(id, usize::MAX)).collect();
+    match ids.len() - shown.len() {
+        0 if shown.is_empty() => String::new(),
+        0 => format!(": {}", shown.join(", ")),
+        more => format!(": {} and {more} more", shown.join(", ")),
     }
 }
 
 /// The note for a name that matched no event in Redis.
 const BY_ID_ALONE: &str = "An event that was published while Redis was away is reached only by its id.";
 
+/// Cancels the events of a reference, or one event. Returns those of the known ones that were running.
 async fn named(
     events: &Events,
     which: &EventSelector,
     event_type: &str,
     chosen: &Chosen,
     output: Output,
-) -> anyhow::Result<Exit> {
+    known: Vec<EventInfo>,
+) -> anyhow::Result<Vec<EventInfo>> {
     let cancelled = events.cancel(which).await?;
     let (mut sum, mut answers) = (Sum::default(), Answers::new(Act::Cancel.verb(), false, usize::MAX, output));
     let view =
         |slot| answer::cancelled(event_type, chosen.filters.reference.as_deref(), chosen.filters.id.as_deref(), slot);
     for slot in &cancelled {
         let became = sum.add(slot);
+        sum.ids.extend(slot.id.clone().filter(|_| slot.waiting && chosen.filters.id.is_none()));
         if slot.waiting || slot.running {
             answers.add(view(Some(slot)), became);
         }
     }
     let name = chosen.filters.name();
     let remembered = chosen.remembered(&cancelled);
-    if !output.is_text() {
+    if output.is_text() {
+        output.print(&sum.text_of(&name, remembered, Output::columns())).map_err(Ended::untold)?;
+    } else {
         if sum.cancelled + sum.running == 0 && remembered.is_some() {
             answers.remember(view(None));
         }
         answers.end().map_err(Ended::untold)?;
-        return Ok(Exit::Done);
     }
-    output.print(&sum.text_of(&name, remembered, Output::columns())).map_err(Ended::untold)?;
-    Ok(Exit::Done)
+    let running: HashSet<_> = cancelled.into_iter().filter(|slot| slot.running).map(|slot| slot.slot).collect();
+    Ok(known.into_iter().filter(|event| running.contains(&event.slot)).collect())
 }
 
-fn goes_on(running: u64) -> String {
+/// How many ids the screen has.
+const SHOWN: usize = 5;
+
+fn ends(running: u64) -> String {
     match running {
-        1 => "One is running and goes on; it is not tried again.".to_owned(),
-        n => format!("{n} are running and go on; they are not tried again."),
+        1 => "One is running; its worker ends it at the next renewal of the lease.".to_owned(),
+        n => format!("{n} are running; their workers end them at the next renewal of the lease."),
     }
 }
 
@@ -126,21 +213,16 @@ pub(super) struct Sum {
     pub(super) cancelled: u64,
     pub(super) running: u64,
     pub(super) nothing: u64,
+    /// The ids of the events of a reference. By its id Redis tells what became of an event that competes with no other.
+    pub(super) ids: Vec<String>,
 }
 
 impl Sum {
     fn add(&mut self, slot: &Cancelled) -> Became {
         self.cancelled += u64::from(slot.waiting);
         self.running += u64::from(slot.running);
-        let result = match (slot.waiting, slot.running) {
-            (true, _) => "cancelled",
-            (false, true) => "running",
-            (false, false) => {
-                self.nothing += 1;
-                "nothing"
-            }
-        };
-        Became { result: Some(result), ..Became::default() }
+        self.nothing += u64::from(!slot.waiting && !slot.running);
+        Became { result: Some(answer::result_of_cancel(slot)), ..Became::default() }
     }
 
     const fn any(&self) -> bool {
@@ -153,10 +235,10 @@ impl Sum {
 
     /// Returns the screen for the events of a filter.
     pub(super) fn text(&self, columns: usize) -> String {
-        let Self { cancelled, running, nothing } = self;
+        let Self { cancelled, running, nothing, ids: _ } = self;
         let mut text = format!("Cancelled {}.", table::events(*cancelled));
         if *running > 0 {
-            text = format!("{text} {}", goes_on(*running));
+            text = format!("{text} {}", ends(*running));
         }
         if *nothing > 0 {
             text = format!("{text} {nothing} came to their end meanwhile.");
@@ -168,9 +250,11 @@ impl Sum {
     pub(super) fn text_of(&self, name: &str, remembered: Option<&str>, columns: usize) -> String {
         let told = match (self.cancelled, self.running) {
             (0, 0) => format!("Nothing of {name} is known to wait. {}", remembered.unwrap_or(BY_ID_ALONE)),
-            (0, running) => format!("Nothing of {name} is known to wait. {}", goes_on(running)),
-            (cancelled, 0) => format!("Cancelled {} of {name}.", table::events(cancelled)),
-            (cancelled, running) => format!("Cancelled {} of {name}. {}", table::events(cancelled), goes_on(running)),
+            (0, running) => format!("Nothing of {name} is known to wait. {}", ends(running)),
+            (cancelled, 0) => format!("Cancelled {} of {name}{}.", table::events(cancelled), listed(&self.ids)),
+            (cancelled, running) => {
+                format!("Cancelled {} of {name}{}. {}", table::events(cancelled), listed(&self.ids), ends(running))
+            }
         };
         sentence(&told.replace("1 event of the event ", "the event "), columns)
     }

@@ -29,7 +29,10 @@ pub(super) async fn with_events(
     output.warn(&format!(
         "{away}. Only Redis is asked: whether these are the events of this broker, and whether the topology was applied, is not known"
     ));
-    act(&builder.events().map_err(connect::usage)?).await
+    let events = builder.events().map_err(connect::usage)?;
+    let exit = act(&events).await;
+    events.flush().await;
+    exit
 }
 
 /// Calls `act` with the events. Fails if the broker cannot be reached, because `act` may have to publish.

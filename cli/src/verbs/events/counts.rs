@@ -7,7 +7,11 @@ use std::{
 
 use hatchery::{
     EventInfo, Topology,
-    internals::{compile::compile, names::Names, spec::TypeSpec},
+    internals::{
+        compile::compile,
+        names::{Names, streams},
+        spec::TypeSpec,
+    },
 };
 use hatchery_admin::{
     broker::look::look,
@@ -47,6 +51,8 @@ impl QueueCounts {
         let retrying = format!("{}.", names.retry());
         let desired = compile(topology)?;
         let owners: Vec<String> = desired.owners().map(|owner| format!("{owner}.")).collect();
+        // What they hold is no event.
+        let streams: Vec<String> = desired.owners().flat_map(streams).collect();
         let timers = desired.queues.into_iter().filter(|queue| queue.arguments.contains_key("x-message-ttl"));
         let timers: Vec<String> = timers.map(|queue| queue.name).filter(|name| !name.starts_with(&retrying)).collect();
         let mut queues: BTreeSet<String> = timers.iter().cloned().chain([names.unrouted()]).collect();
@@ -62,7 +68,8 @@ impl QueueCounts {
         let mut seen = Self { timers, ..Self::default() };
         let mut listed = match listed.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in time"))) {
             Ok(listed) => {
-                let own = listed.iter().filter(|(name, _)| owners.iter().any(|owner| name.starts_with(owner)));
+                let is_own = |name: &String| owners.iter().any(|owner| name.starts_with(owner));
+                let own = listed.iter().filter(|(name, _)| is_own(name) && !streams.contains(name));
                 seen.owned = Some(own.map(|(name, counts)| (name.clone(), counts.messages)).collect());
                 listed
             }

@@ -13,7 +13,7 @@ use crate::args::UsageError;
 /// The flags of a filter. An event must match all of them.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Which events")]
-pub(super) struct Filters {
+pub(crate) struct Filters {
     /// Events of this type; may be given more than once
     #[arg(long = "type", value_name = "TYPE")]
     pub(super) types: Vec<String>,
@@ -81,7 +81,7 @@ pub(super) enum Choice {
 
 impl Filters {
     /// Returns flags that only name events.
-    pub(super) fn naming(event_type: Option<String>, reference: Option<String>, id: Option<String>) -> Self {
+    pub(crate) fn naming(event_type: Option<String>, reference: Option<String>, id: Option<String>) -> Self {
         Self { types: event_type.into_iter().collect(), reference, id, ..Self::default() }
     }
 
@@ -116,7 +116,7 @@ impl Filters {
 
     /// Returns the named events, or `None` if the flags are a filter: they have more than a type, a reference and an
     /// id.
-    pub(super) fn named(&self, topology: &Topology) -> Result<Option<EventSelector>, UsageError> {
+    pub(crate) fn named(&self, topology: &Topology) -> Result<Option<EventSelector>, UsageError> {
         let finds = self.reference_prefix.is_some() || !self.state.is_empty() || self.due_before.is_some();
         let finds = finds || self.due_after.is_some() || self.attempts.is_some() || self.reason.is_some();
         if finds || (self.reference.is_none() && self.id.is_none()) || self.types.len() > 1 {

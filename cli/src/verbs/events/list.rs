@@ -13,7 +13,7 @@ use super::{
     answer::{EventView, view},
     connection::with_events,
     filters::Filters,
-    table,
+    paused, table,
 };
 use crate::{
     args::Common,
@@ -129,6 +129,7 @@ async fn list(
             }
         }
     }
+    paused::note(common, topology, &list, output).await;
     Ok(Exit::Done)
 }
 

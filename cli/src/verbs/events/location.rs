@@ -20,13 +20,13 @@ const ON_ITS_WAY: Duration = Duration::from_secs(10);
 
 /// The place of an event, as far as it is known.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct EventLocation {
+pub(crate) struct EventLocation {
     /// The place in words.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// The queues in one of which it is.
     pub(super) queues: Vec<String>,
     /// The commands that tell more, or publish the event again.
-    pub(super) commands: Vec<String>,
+    pub(crate) commands: Vec<String>,
     /// Whether no queue that could have the event has a message.
     pub(super) is_removed: bool,
 }

@@ -9,6 +9,7 @@ mod filters;
 mod list;
 mod location;
 mod moving;
+mod paused;
 mod reschedule;
 mod run_now;
 mod scheduled;
@@ -20,10 +21,12 @@ mod tests;
 use clap::Subcommand;
 
 pub(crate) use self::{
-    answer::{Changed, Changes, EventView},
+    answer::{Changed, Changes, EventView, result_of_cancel, result_of_move},
+    filters::Filters,
     filters::parse_moment,
     list::Answer as List,
-    show::{Answer as Show, Placed},
+    location::EventLocation,
+    show::{Answer as Show, Placed, known, standing},
 };
 use crate::{args::Common, exit::Exit, output::Output};
 

@@ -7,7 +7,7 @@ use hatchery::{EventInfo, Events, EventsError, MoveOutcome};
 use jiff::Timestamp;
 
 use super::{
-    answer::{Answers, Became, view},
+    answer::{self, Answers, Became, view},
     bulk::{self, Act},
     connection::{with_events, with_events_of_broker},
     filters::{Choice, Chosen},
@@ -82,7 +82,7 @@ async fn all(
     output: Output,
 ) -> anyhow::Result<Exit> {
     let mut sum = Sum::of(act);
-    let acted = bulk::act(moving, act, output, |moved| sum.add(moved)).await;
+    let acted = bulk::act(moving, act, output, |_, moved| sum.add(moved)).await;
     // If nothing was done, the error says everything.
     if acted.is_ok() || sum.any() {
         sum.report(words, output)?;
@@ -107,25 +107,20 @@ impl Sum {
     }
 
     pub(super) fn add(&mut self, moved: &MoveOutcome) -> Became {
-        let (result, why) = match moved {
+        let mut became = Became { result: Some(answer::result_of_move(moved)), ..Became::default() };
+        match moved {
             MoveOutcome::Done => {
                 self.done += 1;
-                return Became { result: Some("done"), why: None, due: Some(self.to) };
+                became.due = Some(self.to);
             }
-            MoveOutcome::Running => {
-                self.running += 1;
-                ("running", None)
-            }
+            MoveOutcome::Running => self.running += 1,
             MoveOutcome::NotKept(why) => {
                 *self.not_kept.entry(why.to_string()).or_default() += 1;
-                ("not-kept", Some(why.to_string()))
+                became.why = Some(why.to_string());
             }
-            _ => {
-                self.gone += 1;
-                ("gone", None)
-            }
-        };
-        Became { result: Some(result), why, due: None }
+            _ => self.gone += 1,
+        }
+        became
     }
 
     fn any(&self) -> bool {

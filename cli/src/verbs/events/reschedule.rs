@@ -12,7 +12,7 @@ use crate::{args::Common, exit::Exit, output::Output};
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  topology events reschedule --type hr-import --reference 1234 --to 2h
+  topology events reschedule --type hr-import --reference 1234 --delay 2h
   topology events reschedule --type hr-import --reference 1234 \\
     --at 2026-06-01T09:00:00Z --to 2026-07-01T09:00:00Z
   topology events reschedule --type mail --id ID --to 2026-06-01T09:00:00Z
@@ -33,7 +33,7 @@ pub(super) struct Args {
     chosen: Chosen,
 
     /// The new time, or how long from now: 2h, 1d 12h
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    #[arg(long, visible_alias = "delay", value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     to: Timestamp,
 }
 

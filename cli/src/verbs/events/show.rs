@@ -4,7 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use hatchery::{
-    EventInfo, EventSelector, Events, State, Topology,
+    EventInfo, EventSelector, Events, EventsError, State, Topology,
     internals::{reason::failed_at, register::DedupSlot, spec::TypeSpec},
 };
 use hatchery_admin::text::{quoted, relative};
@@ -19,6 +19,7 @@ use super::{
     counts::QueueCounts,
     filters::Filters,
     location::{self, EventLocation},
+    paused,
     scheduled::OfSchedule,
     table,
 };
@@ -141,8 +142,7 @@ async fn show(
     topology: &Topology,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    let each_type = stream::iter(asked).map(|which| events.show(which)).buffered(TYPES_AT_A_TIME);
-    let mut known = each_type.try_concat().await?;
+    let mut known = known(events, asked).await?;
     known.sort_by_key(|event| (is_past(event), !event.running, event.due));
     let now = Timestamp::now();
     let open = known.iter().filter(|event| !is_past(event)).count();
@@ -155,7 +155,11 @@ async fn show(
     }
     if known.is_empty() {
         let name = Filters::naming(None, args.reference.clone(), args.event.clone().or_else(|| args.id.clone())).name();
-        return Err(Ended::new(Exit::Error, format!("nothing is known of {name}; {}", hint(args))).into());
+        let unknown = match (&args.event, &args.id) {
+            (None, None) => format!("nothing of {name} waits or runs, as far as Redis knows"),
+            _ => format!("nothing is known of {name}"),
+        };
+        return Err(Ended::new(Exit::Error, format!("{unknown}; {}", hint(args))).into());
     }
     if output.is_text() {
         let blocks: Vec<String> = placed
@@ -167,8 +171,27 @@ async fn show(
         if left > 0 {
             output.note(&format!("{left} more handled or cancelled: --all shows them."));
         }
+        paused::note(common, topology, &known[..open.min(shown)], output).await;
     }
     Ok(Exit::Done)
+}
+
+/// Returns what Redis knows of events.
+pub(crate) async fn known(events: &Events, asked: &[EventSelector]) -> Result<Vec<EventInfo>, EventsError> {
+    stream::iter(asked).map(|which| events.show(which)).buffered(TYPES_AT_A_TIME).try_concat().await
+}
+
+/// Returns what Redis knows of events, with their states and their places in words.
+pub(crate) async fn standing(
+    common: &Common,
+    events: &Events,
+    asked: &[EventSelector],
+    topology: &Topology,
+) -> anyhow::Result<Vec<(EventInfo, &'static str, Option<EventLocation>)>> {
+    let known = known(events, asked).await?;
+    let placed = placed(common, events, &known, topology, Timestamp::now()).await?;
+    let standing = placed.into_iter().map(|Found { event, place }| (event.clone(), state(event), place));
+    Ok(standing.collect())
 }
 
 /// The columns before the values of an event.
@@ -253,8 +276,9 @@ fn hint(args: &Args) -> String {
         (None, None, Some(reference)) => {
             let which = format!("--reference {}", quoted(reference));
             return format!(
-                "a handled or cancelled event that competes with no other is found only by its id. A message that the \
-                 register does not know may be found by `topology dead-letter show {which}`, also with --unrouted"
+                "one that has ended and competed with no other is found by its id alone, which `publish` and `cancel` print: \
+                 `topology events show ID`. A message that the register does not know may be found by `topology dead-letter show \
+                 {which}`, also with --unrouted"
             );
         }
         (None, None, None) => String::new(),
@@ -275,7 +299,7 @@ pub(super) fn block(
     let style = table::style(event.state);
     let also = match event.state {
         state if !event.running || state == State::Running => "",
-        State::Cancelled => ", and its run goes on",
+        State::Cancelled => ", and its run has not ended",
         _ => ", and an older one runs",
     };
     let mut text = String::new();

@@ -109,15 +109,19 @@ struct Row {
 
 impl Row {
     fn of(event: &EventInfo, topology: Option<&Topology>, now: Timestamp) -> Self {
-        let schedule = || Some(format!("schedule {}", OfSchedule::of(event, topology?)?.name));
+        let schedule = topology.and_then(|topology| OfSchedule::of(event, topology));
+        let schedule = schedule.map(|schedule| format!("schedule {}", schedule.name));
+        // Its id has the instant, which the due time tells too.
+        let by_schedule = schedule.clone().filter(|_| event.reference.is_none());
+        let schedule = schedule.filter(|_| by_schedule.is_none());
         Self {
             event_type: event.event_type.to_string(),
-            name: name(event),
+            name: by_schedule.unwrap_or_else(|| name(event)),
             state: event.state,
             relative: event.due.map(|due| relative(now, due, 1)).unwrap_or_default(),
             absolute: event.due.map(|due| due.strftime("%Y-%m-%d %H:%MZ").to_string()).unwrap_or_default(),
             attempts: event.attempts.to_string(),
-            reason: event.error().map(str::to_owned).or_else(schedule).unwrap_or_default(),
+            reason: event.error().map(str::to_owned).or(schedule).unwrap_or_default(),
         }
     }
 }

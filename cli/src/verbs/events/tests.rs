@@ -256,8 +256,12 @@ fn a_move_is_as_it_was_drawn() {
 
 #[test]
 fn a_cancel_is_as_it_was_drawn() {
-    let sum = |cancelled, running, nothing| cancel::Sum { cancelled, running, nothing };
+    let sum = |cancelled, running, nothing| {
+        let ids = (0..cancelled).take(7).map(|n| format!("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b{n:02}")).collect();
+        cancel::Sum { cancelled, running, nothing, ids }
+    };
     screens("events/cancel", |columns| sum(1_204, 2, 3).text(columns));
     screens("events/cancel-named", |columns| sum(1, 1, 0).text_of("hr-import 1234", None, columns));
+    screens("events/cancel-many-named", |columns| sum(7, 0, 0).text_of("hr-import 1234", None, columns));
     screens("events/cancel-unknown", |columns| sum(0, 0, 0).text_of("hr-import 1234", None, columns));
 }

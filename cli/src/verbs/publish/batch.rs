@@ -1,4 +1,5 @@
-//! Publishes a batch: each line is sent as soon as it is read, and answered as soon as the broker confirms it.
+//! Publishes a batch: each line is sent as soon as it is read, and answered as soon as the broker confirms it. A line that changes
+//! events that wait is carried out alone, so that it reaches those that were published before it, and no later one.
 
 use std::{
     fs::{self, File},
@@ -11,14 +12,15 @@ use std::{
 };
 
 use anyhow::Context as _;
-use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
-use hatchery::{BrokerError, PublishError, Published, Publisher, internals::words::plain};
+use futures_util::{FutureExt as _, StreamExt, future::Either, stream::FuturesUnordered};
+use hatchery::{BrokerError, Events, NewEvent, PublishError, Published, Publisher, internals::words::plain};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncBufRead, BufReader};
 
 use super::{
     answer::{self, Account, AnsweredLine},
-    line,
+    change::{Change, Changed},
+    line::{self, Request},
     lines::{Lines, Numbered},
 };
 use crate::{
@@ -88,21 +90,36 @@ impl Trust {
 /// The result for a line.
 struct Answer {
     line: Numbered,
-    published: Result<Published, String>,
+    done: Result<Done, String>,
+}
+
+/// The result of a line that was carried out.
+enum Done {
+    Published(Published),
+    Changed(Changed),
 }
 
 /// Publishes the lines to the end of the input. A signal, or an error of reading or writing, ends the reading; lines
 /// that were read before are still answered and counted. Each line that was read is published or reported on standard
 /// error.
-pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> anyhow::Result<Exit> {
+pub(super) async fn run(files: Files, publisher: &Publisher, events: &Events, output: Output) -> anyhow::Result<Exit> {
     let stop = Stop::on_signals()?;
     let mut lines = Lines::new(files.input);
     let mut report = Report::new(output, files.rejects, files.bytes);
     let trust = Trust::default();
     let mut bytes = 0;
     let mut under_way = FuturesUnordered::new();
+    // A change that waits for the lines before it, and whether one is under way.
+    let (mut change, mut alone): (Option<(Numbered, Change)>, bool) = (None, false);
     let (mut reading, mut ended, mut failed) = (true, false, None);
-    while reading || !under_way.is_empty() {
+    while reading || change.is_some() || !under_way.is_empty() {
+        if under_way.is_empty() {
+            alone = change.is_some();
+            // The rejects are published again, and then a change would come before what it changes.
+            let is_behind = report.rejects.is_some() && report.refused > 0;
+            under_way.extend(change.take().map(|(line, change)| make(line, change, events, is_behind).right_future()));
+        }
+        let may_read = reading && !alone && change.is_none();
         let step = tokio::select! {
             // Answers come first, because the program that writes the input may wait for the answer to its line.
             biased;
@@ -116,14 +133,22 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
                 reading = false;
                 Ok(())
             }
-            read = lines.next(), if reading && under_way.len() < IN_FLIGHT && bytes < BYTES_IN_FLIGHT => match read {
+            read = lines.next(), if may_read && under_way.len() < IN_FLIGHT && bytes < BYTES_IN_FLIGHT => match read {
                 Ok(Some(line)) if line.cut => match stop.at_once.run_until_cancelled(report.too_long(&line, &mut lines)).await {
                     Some(written) => written,
                     None => break,
                 },
                 Ok(Some(line)) => {
                     bytes += line.line.len();
-                    under_way.push(publish(line, publisher, &trust));
+                    let event = match line::read(&line.line) {
+                        Ok(Request::Change(asked)) => {
+                            change = Some((line, asked));
+                            continue;
+                        }
+                        Ok(Request::Publish(event)) => Ok(*event),
+                        Err(error) => Err(error.to_string()),
+                    };
+                    under_way.push(publish(line, event, publisher, &trust).left_future());
                     Ok(())
                 }
                 Ok(None) => {
@@ -138,9 +163,9 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
             failed.get_or_insert(error);
         }
     }
-    report.unanswered = under_way.len();
+    report.unanswered = under_way.len() + usize::from(change.is_some());
     report.stopped_before = (!ended).then(|| lines.read() + 1);
-    let is_begun = report.published > 0 || report.unanswered > 0;
+    let is_begun = report.published + report.changes > 0 || report.unanswered > 0;
     let exit = report.end();
     match failed.map_or(exit, Err) {
         Err(error) if is_begun => Err(Ended::untold(error)),
@@ -148,21 +173,32 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
     }
 }
 
-/// Begins to publish a line. A line that is invalid, or that comes while no line is sent, is answered at once.
-fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl Future<Output = Answer> + use<'a> {
-    let refused = trust.is_lost().then(|| "not tried, because the broker did not confirm an earlier one".to_owned());
-    let event = match refused {
-        Some(why) => Err(why),
-        None => line::read(&line.line).map_err(|error| error.to_string()),
+/// Makes the change of a line. With `is_behind` it goes to the rejects, behind a line that is there.
+async fn make(line: Numbered, change: Change, events: &Events, is_behind: bool) -> Answer {
+    let done = match change {
+        _ if is_behind => Err("not tried, because an earlier line is among the rejects".to_owned()),
+        change => change.make(events).await.map(Done::Changed),
     };
+    Answer { line, done }
+}
+
+/// Begins to publish the event of a line. A line that is invalid, or that comes while no line is sent, is answered at once.
+fn publish<'a>(
+    line: Numbered,
+    event: Result<NewEvent, String>,
+    publisher: &Publisher,
+    trust: &'a Trust,
+) -> impl Future<Output = Answer> + use<'a> {
+    let refused = trust.is_lost().then(|| "not tried, because the broker did not confirm an earlier one".to_owned());
+    let event = refused.map_or(event, Err);
     // The versions have the order of these calls, and the queue that of their first polls: so both must be that of the lines.
     let publishing = match event {
         Ok(event) => Either::Left(publisher.publish(event)),
         Err(why) => Either::Right(std::future::ready(why)),
     };
     async move {
-        let published = match publishing {
-            Either::Left(publishing) => publishing.await.map_err(|error| {
+        let done = match publishing {
+            Either::Left(publishing) => publishing.await.map(Done::Published).map_err(|error| {
                 match error {
                     // The line or its type is at fault, not the broker.
                     PublishError::Broker(BrokerError::TooLarge { .. } | BrokerError::Unroutable { .. }) => {}
@@ -173,7 +209,7 @@ fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl 
             }),
             Either::Right(why) => Err(why.await),
         };
-        Answer { line, published }
+        Answer { line, done }
     }
 }
 
@@ -182,6 +218,7 @@ struct Report {
     rejects: Option<BufWriter<File>>,
     bar: ProgressBar,
     published: u64,
+    changes: u64,
     refused: u64,
     unversioned: u64,
     /// Number of lines that may or may not have reached the broker.
@@ -193,24 +230,32 @@ struct Report {
 impl Report {
     fn new(output: Output, rejects: Option<BufWriter<File>>, bytes: Option<u64>) -> Self {
         let bar = output.progress(bytes, "publishing");
-        Self { output, rejects, bar, published: 0, refused: 0, unversioned: 0, unanswered: 0, stopped_before: None }
+        Self {
+            output,
+            rejects,
+            bar,
+            published: 0,
+            changes: 0,
+            refused: 0,
+            unversioned: 0,
+            unanswered: 0,
+            stopped_before: None,
+        }
     }
 
-    fn answer(&mut self, Answer { line, published }: Answer) -> anyhow::Result<()> {
+    fn answer(&mut self, Answer { line, done }: Answer) -> anyhow::Result<()> {
         let number = line.number;
         self.bar.inc(line.line.len() as u64 + 1);
-        let ndjson = self.output.format == Format::Ndjson;
-        match published {
-            Ok(published) => {
+        match done {
+            Ok(Done::Published(published)) => {
                 self.published += 1;
                 self.unversioned += u64::from(published.unversioned);
-                if ndjson {
-                    self.output.json(&answer::Line::Batch(AnsweredLine {
-                        line: number,
-                        id: Some(published.id),
-                        error: None,
-                    }))?;
-                }
+                self.say(AnsweredLine { line: number, id: Some(published.id), ..AnsweredLine::default() })?;
+            }
+            Ok(Done::Changed(Changed { results, ids })) => {
+                self.changes += 1;
+                let (results, ids) = (Some(results), Some(ids));
+                self.say(AnsweredLine { line: number, results, ids, ..AnsweredLine::default() })?;
             }
             Err(why) => {
                 self.refuse(number, &why)?;
@@ -224,11 +269,18 @@ impl Report {
         Ok(())
     }
 
+    /// Writes the answer to a line, with `-o ndjson`.
+    fn say(&self, line: AnsweredLine) -> anyhow::Result<()> {
+        if self.output.format == Format::Ndjson {
+            self.output.json(&answer::Line::Batch(line))?;
+        }
+        Ok(())
+    }
+
     fn refuse(&mut self, number: u64, why: &str) -> anyhow::Result<()> {
         self.refused += 1;
         if self.output.format == Format::Ndjson {
-            let line = AnsweredLine { line: number, id: None, error: Some(why.to_owned()) };
-            self.output.json(&answer::Line::Batch(line))?;
+            self.say(AnsweredLine { line: number, error: Some(why.to_owned()), ..AnsweredLine::default() })?;
         } else {
             self.bar.suspend(|| self.output.note(&format!("line {number}: {}", plain(why))));
         }
@@ -264,11 +316,12 @@ impl Report {
         }
         match self.output.format {
             Format::Text => {
-                self.output.print(&counted(self.published, self.refused))?;
+                self.output.print(&counted(self.published, self.changes, self.refused))?;
             }
             Format::Json => {
                 self.output.json(&answer::Answer::Batch(Account {
                     published: self.published,
+                    changes: Some(self.changes).filter(|changes| *changes > 0),
                     refused: self.refused,
                     unanswered: Some(self.unanswered).filter(|unanswered| *unanswered > 0),
                     stopped_before_line: self.stopped_before,
@@ -283,8 +336,9 @@ impl Report {
 }
 
 /// Returns the answer for a batch.
-pub(super) fn counted(published: u64, refused: u64) -> String {
-    format!("{published} published, {refused} refused\n")
+pub(super) fn counted(published: u64, changes: u64, refused: u64) -> String {
+    let changes = if changes > 0 { format!("{changes} cancelled or rescheduled, ") } else { String::new() };
+    format!("{published} published, {changes}{refused} refused\n")
 }
 
 #[cfg(test)]

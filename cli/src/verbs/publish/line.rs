@@ -1,15 +1,19 @@
-//! Reads a line of a batch: one event as JSON.
+//! Reads a line of a batch: one event as JSON, or a change of events that wait.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use hatchery::{
     NewEvent,
-    internals::words::{is_url_with_password, may_be_url, unless_url},
+    internals::{wire::kept, words::may_be_url},
 };
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use crate::notation::{Span, Time};
+use super::{
+    change::{self, Change},
+    line_error::{LineError, misplaced},
+};
+use crate::notation::{Expiry, Span, Time};
 
 /// The fields of a line.
 #[derive(Deserialize)]
@@ -22,8 +26,11 @@ struct Line<'a> {
     payload_base64: Option<String>,
     nbf: Option<Time>,
     delay: Option<Span>,
+    expires: Option<Expiry>,
     id: Option<String>,
     correlation_id: Option<String>,
+    /// The properties and headers of a letter, as `dead-letter discard` writes them.
+    properties: Option<String>,
     /// The notes that `dead-letter discard` writes beside an event.
     #[serde(rename = "discarded")]
     _discarded: Option<IgnoredAny>,
@@ -34,45 +41,34 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// The reason why a line is no event.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum LineError {
-    #[error("not UTF-8 at byte {0}")]
-    NotText(usize),
-    #[error("not an event: {}", in_this_line(.0))]
-    Json(#[from] serde_json::Error),
-    #[error("not a JSON object")]
-    NotAnObject,
-    #[error("payload_base64: {0}")]
-    Base64(#[from] base64::DecodeError),
-    #[error("`{0}` and `{1}` exclude each other")]
-    Both(&'static str, &'static str),
-    #[error("`{0}` has a URL, or a text that may have a password, and takes none")]
-    Misplaced(&'static str),
+/// The request of a line.
+#[derive(Debug)]
+pub(super) enum Request {
+    Publish(Box<NewEvent>),
+    Change(Change),
 }
 
-/// Removes serde's own line number from an error, because it is 1 in every line of a batch.
-fn in_this_line(error: &serde_json::Error) -> String {
-    unless_url(&error.to_string()).replace(" at line 1 column ", " at column ")
-}
-
-/// Reads a line. Its fields take the same values as the arguments of `topology publish`. A JSON payload is sent as
-/// exactly the text in the line.
-pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
+/// Reads a line.
+pub(super) fn read(line: &[u8]) -> Result<Request, LineError> {
     let text = std::str::from_utf8(line).map_err(|error| LineError::NotText(error.valid_up_to()))?;
     let text = text.trim_start_matches('\u{feff}');
     if !text.trim_start().starts_with('{') {
         return Err(LineError::NotAnObject);
     }
+    if change::is_change(text) {
+        return change::read(text).map(Request::Change);
+    }
+    event(text).map(|event| Request::Publish(Box::new(event)))
+}
+
+/// Reads an event. Its fields take the same values as the arguments of `topology publish`. A JSON payload is sent as
+/// exactly the text in the line.
+fn event(text: &str) -> Result<NewEvent, LineError> {
     let line: Line<'_> = serde_json::from_str(text)?;
-    let has_url = |field: &Option<String>| field.as_deref().is_some_and(is_url_with_password);
-    let data = [("reference", &line.reference), ("id", &line.id), ("correlation_id", &line.correlation_id)];
     if may_be_url(&line.r#type) {
         return Err(LineError::Misplaced("type"));
     }
-    if let Some((name, _)) = data.into_iter().find(|(_, field)| has_url(field)) {
-        return Err(LineError::Misplaced(name));
-    }
+    misplaced([("reference", &line.reference), ("id", &line.id), ("correlation_id", &line.correlation_id)])?;
     let (payload, content_type) = match (line.payload, line.payload_base64) {
         (Some(_), Some(_)) => return Err(LineError::Both("payload", "payload_base64")),
         (Some(json), None) => (Bytes::copy_from_slice(json.get().as_bytes()), "application/json"),
@@ -86,6 +82,9 @@ pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
         (None, Some(Span(delay))) => event.delay(delay),
         (None, None) => event,
     };
+    if let Some(expires) = line.expires {
+        event = expires.of(event);
+    }
     if let Some(reference) = line.reference {
         event = event.reference(reference);
     }
@@ -94,6 +93,10 @@ pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
     }
     if let Some(correlation_id) = line.correlation_id {
         event = event.correlation_id(correlation_id);
+    }
+    if let Some(properties) = line.properties {
+        let saved = BASE64_STANDARD.decode(properties).ok().and_then(|saved| kept::decode(&saved.into()));
+        event = event.saved(saved.ok_or(LineError::Properties)?.0);
     }
     Ok(event)
 }
@@ -117,7 +120,7 @@ mod tests {
     #[case(r#"{"type":"mail","discarded":{"id":"a"},"payload":1}"#, "1")]
     fn a_payload_is_sent_as_the_text_in_the_line(#[case] line: &str, #[case] payload: &str) {
         let expected: Vec<u8> = if payload == "\0\u{ff}" { vec![0, 255] } else { payload.as_bytes().to_vec() };
-        assert_eq!(read(line.as_bytes()).expect("valid").payload(), &expected[..]);
+        assert_eq!(event(line).expect("valid").payload(), &expected[..]);
     }
 
     #[rstest]
@@ -130,8 +133,11 @@ mod tests {
     #[case(b"{\"type\":\"mail\",\"type\":\"mail\"}", "duplicate field `type`")]
     #[case(b"{\"type\":\"mail\",\"payload\":1,\"payload_base64\":\"\"}", "exclude each other")]
     #[case(b"{\"type\":\"mail\",\"payload_base64\":\"%\"}", "payload_base64")]
+    #[case(b"{\"type\":\"mail\",\"properties\":\"AP8=\"}", "properties: not what")]
     #[case(b"{\"type\":\"mail\",\"nbf\":\"tomorrow\"}", "write it like 2026-06-01T09:00:00Z")]
     #[case(b"{\"type\":\"mail\",\"delay\":\"5\"}", "write a number and a unit")]
+    #[case(b"{\"type\":\"mail\",\"expires\":\"5\"}", "neither a duration, like 10m, nor a time")]
+    #[case(b"{\"type\":\"mail\",\"expires\":600}", "invalid type")]
     #[case(b"{\"type\":\"mail\",\"delay\":\"5s\",\"nbf\":\"2026-06-01T00:00:00Z\"}", "exclude each other")]
     #[case(b"{\"type\":\"ma\xff\"}", "not UTF-8 at byte 11")]
     fn the_error_of_a_bad_line_names_its_mistake(#[case] line: &[u8], #[case] why: &str) {
@@ -149,6 +155,7 @@ mod tests {
     #[case(r#"{"type":"mail","correlation_id":"redis://:s3cret@h"}"#)]
     #[case(r#"{"type":"mail","nbf":"u:s3cret@h"}"#)]
     #[case(r#"{"type":"mail","delay":"amqp:/u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","expires":"u:s3cret@h"}"#)]
     #[case(r#"{"type":"mail","delay":"amqp://u:my s3cret@h"}"#)]
     #[case(r#"{"type":"mail","payload_base64":"u:s3cret@h"}"#)]
     #[case(r#"{"type":"mail","payload":u:s3cret@h}"#)]

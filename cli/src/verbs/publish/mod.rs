@@ -2,7 +2,9 @@
 
 mod answer;
 mod batch;
+mod change;
 mod line;
+mod line_error;
 mod lines;
 
 use std::{
@@ -30,6 +32,7 @@ use crate::{
     connect,
     exit::{Ended, Exit},
     load,
+    notation::Expiry,
     output::{Format, Output},
 };
 
@@ -50,11 +53,18 @@ Examples:
   tail -f events.ndjson | topology publish --batch - -o ndjson
 
 A batch has one event a line, as JSON: type, reference, payload (any JSON, sent
-as exactly the text in the line) or payload_base64, nbf or delay, id,
-correlation_id. A bad line is reported and refused, the others are published,
-and the exit code is 5. Ctrl-C ends the reading: lines that were read are
-answered, the first line that was not read is reported, and the exit code is 5.
-A second Ctrl-C stops at once.")]
+as exactly the text in the line) or payload_base64, nbf or delay, expires, id,
+correlation_id. A line may also change events that wait:
+  {\"cancel\": {\"type\": \"mail\", \"reference\": \"50\"}}
+  {\"reschedule\": {\"type\": \"mail\", \"id\": \"ID\", \"delay\": \"2h\"}}
+with reference or id, at or immediate, and to or delay, as the flags of
+`topology events cancel` and `reschedule`. It waits for the lines before it, and
+the lines after it wait for it.
+
+A bad line is reported and refused, the others are carried out, and the exit
+code is 5; so is a reschedule that moves nothing. Ctrl-C ends the reading: lines
+that were read are answered, the first line that was not read is reported, and
+the exit code is 5. A second Ctrl-C stops at once.")]
 pub(crate) struct Args {
     /// The type of the event
     #[arg(value_name = "TYPE", required_unless_present = "batch", conflicts_with = "batch")]
@@ -75,6 +85,10 @@ pub(crate) struct Args {
     /// Run the event after this delay at the earliest
     #[arg(long, value_name = "DURATION", conflicts_with = "batch", value_parser = parse_duration, allow_hyphen_values = true)]
     delay: Option<Duration>,
+
+    /// Do not run the event if it has not started after this time, or by this date; not for events that coalesce
+    #[arg(long, value_name = "DURATION|TIME", conflicts_with = "batch", allow_hyphen_values = true)]
+    expires: Option<Expiry>,
 
     /// The event's id [default: a new UUIDv7]; without coalescing, the same id for the same time has no effect when
     /// published again
@@ -102,7 +116,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     if let Some(input) = &args.batch {
         let files = batch::Files::open(input, args.rejects.as_deref())?;
         let hatchery = connect::connect(common, topology, "topology publish").await?;
-        let exit = batch::run(files, &hatchery.publisher(), output).await;
+        let exit = batch::run(files, &hatchery.publisher(), &hatchery.events(), output).await;
         hatchery.close().await;
         return exit;
     }
@@ -151,6 +165,9 @@ fn event(args: Args, max_payload: usize, output: Output) -> anyhow::Result<NewEv
     }
     if let Some(delay) = args.delay {
         event = event.delay(delay);
+    }
+    if let Some(expires) = args.expires {
+        event = expires.of(event);
     }
     if let Some(reference) = args.reference {
         event = event.reference(reference);
@@ -201,7 +218,8 @@ mod tests {
     #[test]
     fn an_answer_is_as_it_was_drawn() {
         screens("publish/event", |_| text("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11"));
-        screens("publish/batch", |_| batch::counted(120_000, 3));
+        screens("publish/batch", |_| batch::counted(120_000, 0, 3));
+        screens("publish/batch-with-changes", |_| batch::counted(120_000, 17, 3));
     }
 
     #[test]

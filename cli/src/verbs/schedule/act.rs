@@ -1,11 +1,25 @@
 //! `topology schedule pause`, `resume` and `run-now`.
 
+use std::time::Duration;
+
+use hatchery::Word;
+use hatchery_admin::{Admin, Name, Paused};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::connection::{with_schedules, with_states};
-use crate::{args::Common, exit::Exit, load, output::Output};
+use super::connection::with_schedules;
+use crate::{
+    args::Common,
+    connect::{self, told},
+    exit::Exit,
+    load,
+    output::Output,
+    progress::Screen,
+};
+
+/// How long to wait for somebody else who changes the pauses.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Pause a schedule: its next event does not run
 #[derive(clap::Args)]
@@ -19,7 +33,7 @@ instants that pass meanwhile are not made up for.")]
 pub(super) struct PauseArgs {
     /// The schedule
     #[arg(value_name = "SCHEDULE")]
-    name: String,
+    name: Word,
 
     /// The reason that `schedule list` and `status` show
     #[arg(long, value_name = "TEXT", default_value = "paused by hand")]
@@ -37,7 +51,7 @@ instants that have passed.")]
 pub(super) struct ResumeArgs {
     /// The schedule
     #[arg(value_name = "SCHEDULE")]
-    name: String,
+    name: Word,
 }
 
 /// Run an event of a schedule now, beside those that are due at its instants
@@ -77,28 +91,26 @@ fn answer(output: Output, text: &str, answer: &Answer) -> anyhow::Result<Exit> {
 }
 
 pub(super) async fn pause(common: &Common, args: &PauseArgs, output: Output) -> anyhow::Result<Exit> {
-    let topology = load::topology(common, output)?;
-    with_states(common, topology, async |schedules| {
-        let name = &args.name;
-        let changed = schedules.pause(name, &args.reason).await?;
-        let text = if changed { format!("{name} is paused.") } else { format!("{name} was paused before.") };
-        answer(output, &text, &Answer { schedule: name.clone(), changed, next: None, id: None })
-    })
-    .await
+    let (admin, what) = (admin(common, output)?, [Paused::Schedule(Name(args.name.clone()))]);
+    let switched = admin.pause(&what, &args.reason, None, PATIENCE, &Screen::new(output)).await.map_err(told)?;
+    let (name, changed) = (&args.name, switched.before.is_empty());
+    let text = if changed { format!("{name} is paused.") } else { format!("{name} was paused before.") };
+    answer(output, &text, &Answer { schedule: name.to_string(), changed, next: None, id: None })
 }
 
 pub(super) async fn resume(common: &Common, args: &ResumeArgs, output: Output) -> anyhow::Result<Exit> {
-    let topology = load::topology(common, output)?;
-    with_schedules(common, topology, async |schedules| {
-        let name = &args.name;
-        let next = schedules.resume(name).await?;
-        let text = match next {
-            Some(at) => format!("{name} is resumed; its next event is due at {at}."),
-            None => format!("{name} was not paused."),
-        };
-        answer(output, &text, &Answer { schedule: name.clone(), changed: next.is_some(), next, id: None })
-    })
-    .await
+    let (admin, what) = (admin(common, output)?, [Paused::Schedule(Name(args.name.clone()))]);
+    let switched = admin.resume(&what, PATIENCE, &Screen::new(output)).await.map_err(told)?;
+    let (name, next) = (&args.name, switched.next.first().map(|(_, due)| *due));
+    let text = match next {
+        Some(at) => format!("{name} is resumed; its next event is due at {at}."),
+        None => format!("{name} was not paused."),
+    };
+    answer(output, &text, &Answer { schedule: name.to_string(), changed: next.is_some(), next, id: None })
+}
+
+fn admin(common: &Common, output: Output) -> anyhow::Result<Admin> {
+    connect::admin(common, load::topology(common, output)?, "topology schedule")
 }
 
 pub(super) async fn run_now(common: &Common, args: &RunNowArgs, output: Output) -> anyhow::Result<Exit> {

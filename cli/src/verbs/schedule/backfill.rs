@@ -1,5 +1,6 @@
 //! `topology schedule backfill`.
 
+use hatchery_admin::schedules::Schedules;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -56,6 +57,8 @@ pub(crate) struct Answer {
     /// The instants.
     #[schemars(with = "Vec<String>")]
     instants: Vec<Timestamp>,
+    /// The ids of their events.
+    ids: Vec<String>,
     /// Whether more instants follow than `--limit`.
     more: bool,
 }
@@ -75,6 +78,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         let mut instants = schedules.instants(&args.name, args.from, to, limit + 1)?;
         let more = instants.len() > limit;
         instants.truncate(limit);
+        let ids: Vec<String> = instants.iter().map(|instant| Schedules::extra_id(&args.name, *instant)).collect();
         if args.yes {
             let bar = output.progress(None, "publishing");
             for (done, instant) in instants.iter().enumerate() {
@@ -87,10 +91,10 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
             bar.finish_and_clear();
         }
         if !output.is_text() {
-            output.json(&Answer { schedule: args.name.clone(), dry_run: !args.yes, instants, more })?;
+            output.json(&Answer { schedule: args.name.clone(), dry_run: !args.yes, instants, ids, more })?;
             return Ok(Exit::Done);
         }
-        let lines: Vec<String> = instants.iter().map(|instant| format!("{}@{instant}\n", args.name)).collect();
+        let lines: Vec<String> = ids.iter().map(|id| format!("{id}\n")).collect();
         output.print(&lines.concat())?;
         let events = match instants.len() {
             1 => "1 event".to_owned(),

@@ -35,6 +35,7 @@ use crate::{
 On top is what is wrong, the worst first, each with a command that helps and its
 place in docs/runbook.md. Then a line for each type:
   DUE       events that wait for a worker, or run
+  LATE      how long the oldest due event waits, from Redis
   DELAYED   events that are not due yet, from Redis; NEXT is when one is due
   RETRYING  events in the type's retry queues
   DEAD      events in the dead-letter queue

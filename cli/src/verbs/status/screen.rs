@@ -1,5 +1,7 @@
 //! Draws the answer of `status` as one screen.
 
+use std::time::Duration;
+
 use anstyle::Style;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hatchery_admin::{Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict, text::relative};
@@ -97,7 +99,8 @@ fn finding(found: &Found, width: usize) -> Vec<String> {
 
 /// Returns the lines below the table.
 fn notes(status: &Status, width: usize) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> =
+        status.pauses.iter().map(|pause| format!("Paused: {} {}", pause.what(), pause.about())).collect();
     // RabbitMQ's counts are some seconds old, and those of the register are not.
     if let Some(unlisted) = unlisted_words(&status.unlisted, "about") {
         notes.push(unlisted);
@@ -151,12 +154,13 @@ fn shown(types: &[TypeLine], free: Option<usize>) -> (Vec<&TypeLine>, usize) {
 fn table(types: &[&TypeLine], now: Timestamp, width: usize) -> String {
     let is_wide = width >= WIDE;
     let number = |number: Option<u64>| number.map_or_else(unknown, |number| shortened(number, is_wide));
-    let rows: Vec<[String; 9]> = types
+    let rows: Vec<[String; 10]> = types
         .iter()
         .map(|line| {
             [
-                line.name.clone(),
+                marked(&line.name, line.paused),
                 number(line.due),
+                line.late_seconds.map_or_else(unknown, late),
                 number(line.delayed),
                 line.next_due.map_or_else(unknown, |due| next(now, due, is_wide)),
                 number(line.retrying),
@@ -167,7 +171,7 @@ fn table(types: &[&TypeLine], now: Timestamp, width: usize) -> String {
             ]
         })
         .collect();
-    let heads = ["TYPE", "DUE", "DELAYED", "NEXT", "RETRYING", "DEAD", "IN/S", "OUT/S", "WORKERS"];
+    let heads = ["TYPE", "DUE", "LATE", "DELAYED", "NEXT", "RETRYING", "DEAD", "IN/S", "OUT/S", "WORKERS"];
     let widest = |column: usize| {
         rows.iter().map(|row| row[column].width()).chain([heads[column].len()]).max().unwrap_or_default()
     };
@@ -179,7 +183,7 @@ fn table(types: &[&TypeLine], now: Timestamp, width: usize) -> String {
     for row in rows {
         table.add_row(row.iter().enumerate().map(|(column, cell)| match column {
             0 => cut(cell, name),
-            5 if !matches!(cell.as_str(), "0" | "-") => paint(YELLOW, cell),
+            6 if !matches!(cell.as_str(), "0" | "-") => paint(YELLOW, cell),
             _ => cell.clone(),
         }));
     }
@@ -201,7 +205,7 @@ fn source_table(sources: &[SourceLine], width: usize) -> Vec<String> {
     for line in sources {
         let dead = number(line.dead);
         let dead = if matches!(dead.as_str(), "0" | "-") { dead } else { paint(YELLOW, &dead) };
-        let (name, queue) = (cut(&line.source, width / 4), cut(&line.queue, width / 3));
+        let (name, queue) = (cut(&marked(&line.source, line.paused), width / 4), cut(&line.queue, width / 3));
         table.add_row([name, number(line.waiting), dead, number(line.workers), queue]);
     }
     for (place, column) in table.column_iter_mut().enumerate() {
@@ -211,6 +215,11 @@ fn source_table(sources: &[SourceLine], width: usize) -> Vec<String> {
         }
     }
     [String::new()].into_iter().chain(table.trim_fmt().lines().map(str::to_owned)).collect()
+}
+
+/// Returns the name of a type or a source, and whether it is paused.
+fn marked(name: &str, paused: Option<bool>) -> String {
+    if paused == Some(true) { format!("{name} (paused)") } else { name.to_owned() }
 }
 
 fn paint(style: Style, text: &str) -> String {
@@ -233,6 +242,13 @@ fn shortened(number: u64, is_wide: bool) -> String {
 
 fn rate(rate: f64) -> String {
     if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
+}
+
+/// Returns how long the oldest due event has waited, in its largest unit.
+fn late(seconds: u64) -> String {
+    let then = Timestamp::UNIX_EPOCH + Duration::from_secs(seconds);
+    let words = relative(Timestamp::UNIX_EPOCH, then, 1);
+    words.strip_prefix("in ").unwrap_or("0").to_owned()
 }
 
 fn next(now: Timestamp, due: Timestamp, is_wide: bool) -> String {

@@ -25,7 +25,7 @@ pub(super) async fn run(args: &Args, hatchery: &Hatchery, pen: &Pen, stop: Cance
     let mut number = 0_u32;
     while let Some(published) = published.next().await {
         let step = if published.is_ok() { Step::Confirmed } else { Step::Unconfirmed };
-        pen.note(step, &args.r#type, &number.to_string())?;
+        pen.note(step, &args.r#type, &number.to_string(), 0)?;
         number += 1;
     }
     Ok(())

@@ -4,9 +4,9 @@
 mod feeder;
 mod worker;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use hatchery::CancellationToken;
+use hatchery::{CancellationToken, ConnectError, Hatchery};
 use hatchery_soak::stage::connect_from_environment;
 use tokio::io::AsyncReadExt as _;
 use tracing_subscriber::filter::LevelFilter;
@@ -33,7 +33,7 @@ enum Kind {
     Feeder(feeder::Args),
 }
 
-pub(crate) async fn main(args: &Args) -> ExitCode {
+pub(crate) async fn main(args: Args) -> ExitCode {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     tokio::spawn(async move {
@@ -51,13 +51,32 @@ pub(crate) async fn main(args: &Args) -> ExitCode {
     }
 }
 
-async fn act(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
+async fn act(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let pen = Pen::open(&args.notes, args.name)?;
-    let hatchery = connect_from_environment(&format!("soak child {}", args.name)).await?;
-    match &args.kind {
+    let name = format!("soak child {}", args.name);
+    let Some(hatchery) = stop.run_until_cancelled(connect(&name)).await else { return Ok(()) };
+    let hatchery = hatchery?;
+    match args.kind {
         Kind::Worker(args) => worker::run(args, &hatchery, pen, stop).await?,
-        Kind::Feeder(args) => feeder::run(args, &hatchery, &pen, stop).await?,
+        Kind::Feeder(args) => feeder::run(&args, &hatchery, &pen, stop).await?,
     }
     hatchery.close().await;
     Ok(())
+}
+
+/// Connects, within a minute. A soak may start a child while the broker restarts.
+async fn connect(name: &str) -> anyhow::Result<Hatchery> {
+    let until = std::time::Instant::now() + Duration::from_mins(1);
+    loop {
+        match connect_from_environment(name).await {
+            Err(error) if is_transient(&error) && std::time::Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+fn is_transient(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ConnectError::Broker(error)) if error.is_transient())
 }

@@ -9,14 +9,14 @@ mod queue;
 pub mod route;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::Arc,
 };
 
 pub use self::message::{Death, Message};
 use self::{
-    queue::{Forwarding, Limit, Queue},
+    queue::{Forwarding, Kind, Limit, Queue},
     route::Routes,
 };
 use crate::domain::compile::Desired;
@@ -103,9 +103,14 @@ impl<T: Clone> Queues<T> {
     }
 
     /// Puts a message into a queue unchanged.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn put(&mut self, queue: &str, message: Message<T>) {
         self.by_name.get_mut(queue).expect("the queue is there").ready.push_back(message);
+    }
+
+    /// Removes the messages of a queue.
+    #[cfg(test)]
+    pub(crate) fn empty(&mut self, queue: &str) {
+        self.by_name.get_mut(queue).expect("the queue is there").clear();
     }
 
     /// Takes the message at the head of a queue.
@@ -135,6 +140,12 @@ impl<T: Clone> Queues<T> {
         self.by_name.iter().map(|(name, queue)| (name.as_str(), queue.ready.iter()))
     }
 
+    /// Returns the messages of a stream, the oldest first. `None` if there is no such stream.
+    #[must_use]
+    pub fn stream(&self, name: &str) -> Option<&VecDeque<Message<T>>> {
+        Some(&self.by_name.get(name).filter(|queue| queue.kind == Kind::Stream)?.ready)
+    }
+
     /// Returns the number of messages that are ready in a queue, or `None` if the queue does not exist.
     #[must_use]
     pub fn count(&self, queue: &str) -> Option<usize> {
@@ -144,7 +155,7 @@ impl<T: Clone> Queues<T> {
     /// Whether a queue counts how often a message was returned. Classic queues do not.
     #[must_use]
     pub fn counts_returns(&self, queue: &str) -> bool {
-        self.by_name.get(queue).is_some_and(|queue| queue.is_quorum)
+        self.by_name.get(queue).is_some_and(|queue| queue.kind == Kind::Quorum)
     }
 
     /// Advances the time, and expires each message whose TTL ends until then.

@@ -14,13 +14,22 @@ pub(super) struct Queue<T> {
     pub(super) is_at_least_once: bool,
     pub(super) max_length: Option<usize>,
     pub(super) rejects_publish: bool,
-    pub(super) is_quorum: bool,
+    pub(super) kind: Kind,
     pub(super) delivery_limit: Option<i64>,
     pub(super) ready: VecDeque<Message<T>>,
     /// Dead letters that wait for the queue's dead-letter process.
     pub(super) discarded: VecDeque<Forwarding<T>>,
     /// Dead letters that the dead-letter process holds because a target has not taken them.
     pub(super) forwarding: Vec<Forwarding<T>>,
+}
+
+/// The type of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Classic,
+    Quorum,
+    /// Keeps its messages.
+    Stream,
 }
 
 /// A policy that limits how often the messages of some queues may be returned.
@@ -54,7 +63,12 @@ impl<T> Queue<T> {
             Argument::Number(number) => Some(*number),
             Argument::Text(_) | Argument::Flag(_) => None,
         };
-        let is_quorum = text("x-queue-type") == Some("quorum");
+        let kind = match text("x-queue-type") {
+            _ if queue.is_stream() => Kind::Stream,
+            Some("quorum") => Kind::Quorum,
+            _ => Kind::Classic,
+        };
+        let is_quorum = kind == Kind::Quorum;
         let dead_letter_exchange = text("x-dead-letter-exchange").map(str::to_owned);
         let rejects_publish = text("x-overflow") == Some("reject-publish");
         let strategy = text("x-dead-letter-strategy") == Some("at-least-once");
@@ -68,7 +82,7 @@ impl<T> Queue<T> {
             dead_letter_exchange,
             max_length: number("x-max-length").and_then(|most| usize::try_from(most).ok()),
             rejects_publish,
-            is_quorum,
+            kind,
             delivery_limit: limits.into_iter().flatten().min().filter(|_| is_quorum),
             ready: VecDeque::new(),
             discarded: VecDeque::new(),

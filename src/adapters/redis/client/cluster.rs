@@ -20,7 +20,6 @@ use tokio::time::Instant;
 use super::{
     address::{Access, Host, show},
     failure::{Elsewhere, Failure, is_away},
-    script::invoke,
     server::{Discovery, Server},
     slots::{Slots, redirected},
     turns::first_answer,
@@ -83,7 +82,7 @@ impl Cluster {
         let (mut asking, mut hops, mut on_its_way) = (false, 0_u32, None);
         loop {
             let server = self.server(&host)?;
-            let by = |connection| async move { invoke(script, &mut Sent { connection, asking }).await };
+            let by = |connection| async move { script.invoke_async(&mut Sent { connection, asking }).await };
             let failure = match server.ask(deadline, by).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,

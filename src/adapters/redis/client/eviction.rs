@@ -1,4 +1,5 @@
-//! Warns once for each server that may evict keys. A server that evicts keys loses marks, and nobody would notice.
+//! The report of a server on itself. A warning is logged once for each server that may evict keys, or does not tell. A server that evicts keys loses
+//! marks, and nobody would notice.
 
 use std::{
     sync::{
@@ -8,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, aio::MultiplexedConnection, cmd};
+use redis::{aio::MultiplexedConnection, cmd};
 
 /// How long the command `INFO` may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -24,15 +25,28 @@ impl Eviction {
         Self { shown: shown.into(), said: Arc::default() }
     }
 
-    /// Asks the server over this connection, in the background. Logs nothing if `INFO` is not allowed.
+    /// Asks the server over this connection, in the background.
     pub(super) fn look(&self, connection: &MultiplexedConnection) {
         if self.said.load(Ordering::Relaxed) {
             return;
         }
         let (mut connection, shown, said) = (connection.clone(), Arc::clone(&self.shown), Arc::clone(&self.said));
         tokio::spawn(async move {
-            let Ok(Ok(info)) = tokio::time::timeout(LIMIT, info().query_async::<String>(&mut connection)).await else {
-                return;
+            let mut asking = cmd("INFO");
+            let asking = asking.arg("memory").query_async::<String>(&mut connection);
+            let info = match tokio::time::timeout(LIMIT, asking).await {
+                Ok(Ok(info)) => info,
+                Ok(Err(error)) if error.code() == Some("NOPERM") => {
+                    if !said.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(
+                            "whether Redis at {shown} evicts keys is not known: the user may not call INFO; add +info to its \
+                             rights, or make sure that maxmemory-policy is noeviction"
+                        );
+                    }
+                    return;
+                }
+                // The next connection asks again.
+                _ => return,
             };
             if let Some(policy) = evicts(&info).filter(|_| !said.swap(true, Ordering::Relaxed)) {
                 tracing::warn!(
@@ -44,16 +58,30 @@ impl Eviction {
     }
 }
 
-/// Returns the command whose answer [`evicts`] reads.
-pub(super) fn info() -> Cmd {
-    cmd("INFO").arg("memory").to_owned()
+/// The report of a server on itself.
+#[derive(Clone, Debug, Default)]
+pub struct ServerInfo {
+    /// The eviction policy, if the server may evict keys.
+    pub evicts: Option<String>,
+    /// For how long the server has run, if it says so.
+    pub up_for: Option<Duration>,
+}
+
+impl ServerInfo {
+    pub(super) fn read(info: &str) -> Self {
+        let seconds = field(info, "uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
+        Self { evicts: evicts(info).map(str::to_owned), up_for: seconds.map(Duration::from_secs) }
+    }
 }
 
 /// Returns the eviction policy if keys may be evicted.
-pub(super) fn evicts(info: &str) -> Option<&str> {
-    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
-    let is_bounded = field("maxmemory").is_some_and(|bytes| bytes != "0");
-    field("maxmemory_policy").filter(|policy| is_bounded && *policy != "noeviction")
+fn evicts(info: &str) -> Option<&str> {
+    let is_bounded = field(info, "maxmemory").is_some_and(|bytes| bytes != "0");
+    field(info, "maxmemory_policy").filter(|policy| is_bounded && *policy != "noeviction")
+}
+
+fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 #[cfg(test)]

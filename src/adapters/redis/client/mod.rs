@@ -6,7 +6,6 @@ mod cluster;
 mod eviction;
 mod failure;
 mod peer;
-mod script;
 mod sentinel;
 mod server;
 mod slots;
@@ -21,12 +20,12 @@ use std::{
 use redis::{FromRedisValue, RedisResult, ScriptInvocation};
 use tokio::time::Instant;
 
+pub use self::eviction::ServerInfo;
 pub(super) use self::slots::slot;
 use self::{
     address::Address,
     cluster::Cluster,
     failure::Failure,
-    script::invoke,
     sentinel::Sentinels,
     server::{Discovery, Server},
 };
@@ -96,12 +95,16 @@ impl RedisClient {
         if !failure.breaks_off() {
             return Ok(false);
         }
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(used, &current) {
-            return Ok(true);
+        if Arc::ptr_eq(used, &self.current()) {
+            // Read without the lock: a file may be on a disk that hangs.
+            let Some(text) = used.text.changed().map_err(|error| error.to_string())? else { return Ok(false) };
+            let read = Arc::new(Current::new(text, &self.tls).map_err(|error| error.to_string())?);
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another call may have read it meanwhile.
+            if Arc::ptr_eq(used, &current) {
+                *current = read;
+            }
         }
-        let Some(text) = current.text.changed().map_err(|error| error.to_string())? else { return Ok(false) };
-        *current = Arc::new(Current::new(text, &self.tls).map_err(|error| error.to_string())?);
         Ok(true)
     }
 
@@ -130,7 +133,7 @@ impl RedisClient {
             let current = self.current();
             let answer = match &current.topology {
                 Topology::Server(server) => {
-                    let by = |mut connection| async move { invoke(script, &mut connection).await };
+                    let by = |mut connection| async move { script.invoke_async(&mut connection).await };
                     server.ask(deadline, by).await
                 }
                 Topology::Cluster(cluster) => cluster.call(script, slot, deadline).await,
@@ -146,14 +149,16 @@ impl RedisClient {
         }
     }
 
-    /// Returns the eviction policy of the server if it may evict keys. `None` also for a Cluster, whose nodes are not
-    /// asked, and for a server that does not allow `INFO`.
-    pub(super) async fn eviction_policy(&self, within: Within) -> Option<String> {
+    /// Returns what the server says of itself. Nothing for a Cluster, in which each server would have to be asked.
+    ///
+    /// # Errors
+    /// When the server does not answer `INFO`, or does not allow it.
+    pub(super) async fn server_info(&self, within: Within) -> Result<ServerInfo, RegisterError> {
         let current = self.current();
-        let Topology::Server(server) = &current.topology else { return None };
-        let info = |mut connection| async move { eviction::info().query_async::<String>(&mut connection).await };
-        let info = server.ask(within.deadline, info).await.ok()?;
-        eviction::evicts(&info).map(str::to_owned)
+        let Topology::Server(server) = &current.topology else { return Ok(ServerInfo::default()) };
+        let info = |mut connection| async move { redis::cmd("INFO").query_async::<String>(&mut connection).await };
+        let info = server.ask(within.deadline, info).await;
+        info.map(|info| ServerInfo::read(&info)).map_err(|failure| self.error(&failure, within.limit, None))
     }
 
     /// Logs that keys which this client has written are gone.

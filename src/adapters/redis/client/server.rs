@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection};
+use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind, aio::MultiplexedConnection};
 use tokio::time::Instant;
 
 use super::{address::Host, eviction::Eviction, failure::Failure, peer::Peer, sentinel::Sentinels};
@@ -76,6 +76,9 @@ impl Server {
                     // An idle connection that the server has closed meanwhile is noticed only when it is used. Every
                     // call may be repeated, so that alone is no reason to fail.
                     Err(error) if error.is_connection_dropped() && !fresh => self.forget(number),
+                    // The redis crate loads a script that the server does not have, and calls it once more. All scripts may
+                    // be flushed in between.
+                    Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
                     answer => return answer.map_err(Failure::Redis),
                 }
             }

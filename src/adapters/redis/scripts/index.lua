@@ -43,6 +43,26 @@ local function listed(place, field)
   return index_of_type, sub(place, #listed_type + 1) .. '\0' .. field
 end
 
+-- Lets the index expire after all events that are in it, in whole days, so that most calls find it so. A claim keeps an event for
+-- another `backlog` and does not list it again.
+local DAY, lasts = 24 * 3600 * 1000, {}
+
+local function keep_index(index, due)
+  local ends = max(due, now) + 2 * backlog
+  ends = min(ends - ends % DAY + DAY, END_OF_TIME)
+  local set = lasts[index] or try('PEXPIRETIME', index) or ends
+  if set == -1 then
+    -- It is new, or of a version that let it live for ever.
+    local last = try('ZRANGE', index, -1, -1, 'WITHSCORES') or {}
+    ends = max(ends, min((tonumber(last[2]) or 0) + 2 * backlog + DAY, END_OF_TIME))
+  end
+  if ends > set then
+    try('PEXPIREAT', index, text(ends))
+    set = ends
+  end
+  lasts[index] = set
+end
+
 -- Puts an event into the index. Most events of a batch are due together.
 local due_before, score_before
 
@@ -52,7 +72,10 @@ local function list(place, field, details)
     due_before, score_before = due, text(due)
   end
   local index, name = listed(place, field)
-  try('ZADD', index, score_before, name)
+  -- Otherwise the key has a foreign value.
+  if try('ZADD', index, score_before, name) then
+    keep_index(index, due)
+  end
 end
 
 -- Sets the expiry of kept messages: they last as long as an open slot that is due at the same time.

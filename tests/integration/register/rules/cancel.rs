@@ -3,7 +3,7 @@
 use hatchery::internals::register::{Cancelled, ClaimAnswer, CopyVersion, DedupSlot, End, Renewed, Reserved};
 
 use super::{I, copied};
-use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, HORIZON, MS, event, token};
+use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, EXCLUSIVE, HORIZON, LEASE, MS, SIDE_BY_SIDE, event, token};
 
 /// A cancelled slot; whether an event waited in it; whether one ran; and whether the slot was already cancelled.
 type Told = (DedupSlot, bool, bool, bool);
@@ -85,11 +85,85 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
         b.cancel(&a, Some(&I)).await;
-        assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
+        assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Cancelled);
         let slot = DedupSlot::RequeuedAt(5);
         assert_eq!(b.reserve_for(&a, &slot, b.now(), Some(first.clone())).await, Reserved::Stale);
         b.settle(&a, &first, token(1), copied(&b)).await;
         assert_eq!(b.claim(&a, &first.next(), token(2)).await, ClaimAnswer::Stale);
+    }
+
+    async fn a_renewal_tells_a_run_of_its_cancel_as_long_as_it_goes_on(b) {
+        let mut b = b;
+        for (id, terms) in [("a", EXCLUSIVE), ("n", SIDE_BY_SIDE)] {
+            b = b.with_terms(terms);
+            let own = DedupSlot::Event(id.to_owned());
+            for slot in [I, DedupSlot::First, DedupSlot::Dated, DedupSlot::DatedAt(5), DedupSlot::RequeuedAt(5), own] {
+                let a = event(&format!("{id} {slot}"), id);
+                let stamp = match slot {
+                    DedupSlot::Event(_) => CopyVersion::uncontested(id, 0),
+                    _ => b.publish(&a, &slot).await,
+                };
+                b.start(&a, &stamp, token(1)).await;
+                assert_eq!(b.renew(&a, &stamp, token(1)).await, Renewed::Held, "{slot:?}");
+                assert!(!b.still_runs(&a, &slot).await, "{slot:?}");
+                b.cancel(&a, Some(&slot)).await;
+                for _ in 0..2 {
+                    b.advance(LEASE.saturating_sub(MS));
+                    assert_eq!(b.renew(&a, &stamp, token(1)).await, Renewed::Cancelled, "{slot:?}");
+                }
+                assert!(b.still_runs(&a, &slot).await, "{slot:?}");
+                b.settle(&a, &stamp, token(1), End::Finished).await;
+                assert!(!b.still_runs(&a, &slot).await, "{slot:?}");
+                assert_eq!(b.renew(&a, &stamp, token(1)).await, Renewed::Lost, "{slot:?}");
+            }
+        }
+    }
+
+    async fn a_run_now_beside_a_running_copy_is_no_cancel(b) {
+        for stamp in [b.publish(&event("1", "a"), &I).await, CopyVersion::uncontested("a", 0)] {
+            let a = event("1", "a");
+            b.start(&a, &stamp, token(1)).await;
+            // A person who looked before the run began has published the next copy.
+            b.settle(&a, &stamp, token(0), copied(&b)).await;
+            assert_eq!(b.renew(&a, &stamp, token(1)).await, Renewed::Held);
+            b.settle(&a, &stamp, token(1), End::Finished).await;
+        }
+    }
+
+    async fn a_reschedule_and_a_newer_event_beside_a_running_copy_are_no_cancel(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.reserve_for(&a, &DedupSlot::RequeuedAt(5), b.now(), Some(first.clone())).await;
+        b.settle(&a, &first, token(0), End::Finished).await;
+        assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
+        // A newer event whose letter a person discards: its version is above that of the run.
+        let second = b.publish(&n, &I).await;
+        b.settle(&n, &second, token(0), End::Finished).await;
+        assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
+    }
+
+    async fn a_cancel_of_one_slot_ends_no_run_of_another_one(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let (first, dated) = (b.publish(&a, &I).await, b.publish(&n, &DedupSlot::DatedAt(5)).await);
+        b.start(&a, &first, token(1)).await;
+        b.cancel(&n, Some(&dated.slot)).await;
+        assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
+        assert!(!b.still_runs(&n, &dated.slot).await && !b.still_runs(&a, &I).await);
+    }
+
+    async fn an_event_after_a_cancelled_run_is_not_cancelled(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.cancel(&a, None).await;
+        let second = b.publish(&n, &I).await;
+        assert_eq!(b.claim(&n, &second, token(2)).await, ClaimAnswer::Busy);
+        assert!(b.still_runs(&a, &I).await);
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.start(&n, &second, token(2)).await;
+        assert_eq!(b.renew(&n, &second, token(2)).await, Renewed::Held);
+        assert!(!b.still_runs(&a, &I).await);
     }
 
     async fn an_event_without_a_reference_is_cancelled_by_its_id(b) {

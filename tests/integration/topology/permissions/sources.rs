@@ -59,7 +59,7 @@ async fn the_documented_permissions_are_enough_for_a_source(
 #[ignore = "runs several programs for each kind of source; scripts/test --all runs it"]
 async fn a_source_needs_read_permission(#[values(SOURCES[0], SOURCES[1])] (intake, queue): (&str, &str)) {
     let (bench, amqp) = source(intake, queue).await;
-    let blind = Rights { read: "^$".into(), ..rights("source") };
+    let blind = Rights { read: r"^billing\.control$".into(), ..rights("source") };
     let ran = run(&bench, &bench.host.user("source", &blind), &TAKE).expect(6);
     assert!(ran.stderr.contains("ACCESS_REFUSED") && ran.stderr.contains(queue), "{ran:?}");
     assert_eq!(amqp.ready(queue).await, 2);

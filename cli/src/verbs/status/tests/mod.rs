@@ -3,7 +3,7 @@
 mod shown;
 
 use hatchery_admin::{
-    Found, Status, TypeLine, Unlisted, Verdict,
+    Found, Name, Pause, PauseLine, Paused, PausedBy, Status, TypeLine, Unlisted, Verdict,
     status::{Finding, Letters, Queue},
 };
 
@@ -17,6 +17,7 @@ fn well() -> Status {
         let mut line = TypeLine::default();
         line.name = name.to_owned();
         (line.due, line.delayed, line.retrying, line.dead) = (Some(0), delayed, Some(0), Some(0));
+        line.late_seconds = delayed;
         (line.in_rate, line.out_rate, line.workers) = (Some(0.0), Some(0.0), Some(0));
         line
     };
@@ -35,11 +36,13 @@ fn busy() -> Status {
     let import = &mut status.types[0];
     (import.due, import.delayed, import.retrying, import.dead) = (Some(1_500), Some(1_249_970), Some(30), Some(9_000));
     (import.in_rate, import.out_rate, import.workers) = (Some(121.6), Some(118.2), Some(4));
+    import.late_seconds = Some(3_600 * 47);
     import.next_due = Some("2026-06-01T09:04:10Z".parse().expect("a time"));
     status.unlisted = vec![Unlisted { place: "billing.unrouted".to_owned(), messages: 500 }];
     let unrouted = Queue { queue: "billing.unrouted".to_owned(), messages: 500 };
     let queue = "billing.dead-letter.hr-import".to_owned();
-    let letters = Letters { queue, messages: 9_000, more: None, within_seconds: None };
+    let letters =
+        Letters { queue, messages: 9_000, not_open: None, more: None, within_seconds: None, left_file: false };
     let findings = [Finding::Unrouted { queue: unrouted }, Finding::DeadLetters { queues: vec![letters] }];
     status.findings = findings.map(Found::from).to_vec();
     status.verdict = Verdict::Stuck;
@@ -61,6 +64,7 @@ fn by_amqp() -> Status {
     status.types[0].due = Some(1_300);
     for line in &mut status.types {
         (line.delayed, line.next_due, line.in_rate, line.out_rate) = (None, None, None, None);
+        line.late_seconds = None;
         line.workers = Some(1);
     }
     let why = "the management API at http://rabbit:15672 is unreachable: Connection refused (os error 111)".to_owned();
@@ -82,9 +86,28 @@ fn many_types() -> Status {
     status
 }
 
+/// A paused type whose events wait.
+fn paused() -> Status {
+    let mut status = well();
+    let mail = &mut status.types[2];
+    (mail.due, mail.late_seconds, mail.paused) = (Some(1_500), Some(7_200), Some(true));
+    let pause = |of, by, until: Option<&str>, reason: &str| {
+        let until = until.map(|until| until.parse().expect("a time"));
+        let since = "2026-06-01T07:00:00Z".parse().expect("a time");
+        PauseLine::from(&Pause { of, by, reason: reason.to_owned(), since, until })
+    };
+    let name = |text: &str| Name(text.parse().expect("a word"));
+    status.pauses = vec![
+        pause(Paused::Type(name("mail")), PausedBy::Person, Some("2026-06-01T12:00:00Z"), "the provider migrates"),
+        pause(Paused::Source(name("hr")), PausedBy::File, None, ""),
+    ];
+    status
+}
+
 #[test]
 fn the_screens_are_as_they_were_drawn() {
-    let cases: [(&str, Status, &[usize], _); 4] = [
+    let cases: [(&str, Status, &[usize], _); 5] = [
+        ("paused", paused(), &[80], None),
         ("broken", broken(), &[80, 140], None),
         ("well", well(), &[80], Some(24)),
         ("by-amqp", by_amqp(), &[80], None),

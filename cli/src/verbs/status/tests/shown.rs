@@ -6,7 +6,7 @@ use hatchery_admin::{
     Found,
     figures::Alarm,
     plan::{Address, Difference, Kind, Shadowing, WrongObject},
-    status::{Cure, Finding, Letters, Queue},
+    status::{Cure, Failing, Finding, Letters, OpenBreaker, Queue},
 };
 use jiff::Timestamp;
 use jsonschema::Validator;
@@ -22,8 +22,14 @@ use crate::verbs::status::Document;
 #[expect(clippy::too_many_lines, reason = "one value for each kind")]
 pub(super) fn one_of_each() -> Vec<Finding> {
     let queue = |queue: &str, messages| Queue { queue: queue.to_owned(), messages };
-    let letters =
-        |queue: &str, messages, more| Letters { queue: queue.to_owned(), messages, more, within_seconds: Some(600) };
+    let letters = |queue: &str, messages, more| Letters {
+        queue: queue.to_owned(),
+        messages,
+        not_open: Some(messages / 10),
+        more,
+        within_seconds: Some(600),
+        left_file: false,
+    };
     vec![
         Finding::WrongObjects {
             objects: vec![WrongObject {
@@ -50,6 +56,7 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             cure: Cure::Clear,
         },
         Finding::NotApplied { exchange: "billing.scheduler".to_owned() },
+        Finding::SwitchesUnread { why: "there is no stream billing.control, which has what is paused".to_owned() },
         Finding::RedisAway {
             why: "Redis at redis://redis:6379/0 is away: Connection refused (os error 111)".to_owned(),
             waiting: 13,
@@ -73,14 +80,30 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             queues: vec![queue("billing.source.hr", 9)],
             redelivered: None,
             source: "hr".to_owned(),
+            has_left: false,
         },
         Finding::SourceMissing { queues: vec!["hr-changes".to_owned()], source: "theirs".to_owned() },
+        Finding::Stranger {
+            connection: "10.0.0.9:51000 -> 10.0.0.2:5672".to_owned(),
+            program: Some("Pika Python Client Library".to_owned()),
+            queues: vec!["billing.dead-letter.mail".to_owned(), "billing.processor.mail".to_owned()],
+            keeps_out: vec!["mail".to_owned()],
+        },
         Finding::NotAcknowledging {
             connection: "10.0.0.7:45118 -> 10.0.0.2:5672".to_owned(),
             program: Some("reports @ worker-7".to_owned()),
             queues: vec!["billing.processor.hr-import".to_owned()],
             held: 200,
             silent_seconds: 260,
+            worker: false,
+        },
+        Finding::NotAcknowledging {
+            connection: "10.0.0.7:45119 -> 10.0.0.2:5672".to_owned(),
+            program: Some("topology work mail @ worker-7".to_owned()),
+            queues: vec!["billing.processor.mail".to_owned()],
+            held: 10,
+            silent_seconds: 260,
+            worker: true,
         },
         Finding::Blocked {
             types: vec!["mail".to_owned()],
@@ -96,6 +119,27 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             workers: 6,
             of: 6,
             show: "topology events list --type hr-import --due-before now".to_owned(),
+        },
+        Finding::BreakerOpen {
+            breakers: vec![OpenBreaker {
+                event_type: "payment".to_owned(),
+                state: "open",
+                opened_at: Timestamp::UNIX_EPOCH,
+                ago: "3m ago".to_owned(),
+                errors: 100,
+                runs: 230,
+                reason: Some("the provider is down".to_owned()),
+                waits_for_a_person: false,
+            }],
+        },
+        Finding::Failing {
+            types: vec![Failing {
+                event_type: "mail".to_owned(),
+                ended: 12,
+                failed: 12,
+                error: Some("timed out after 30s".to_owned()),
+            }],
+            show: "topology events list --type mail --state retry --state waiting".to_owned(),
         },
         Finding::Overdue {
             event_type: "hr-import".to_owned(),
@@ -113,8 +157,17 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             due: Timestamp::UNIX_EPOCH,
             ago: "10m ago".to_owned(),
         },
-        Finding::RedisEmptied { events: 412 },
+        Finding::Misrouting {
+            bindings: vec!["billing.processor -> billing.processor.mail (#)".to_owned()],
+            prunable: true,
+        },
+        Finding::RedisEmptied { events: 412, at: None, ago: String::new() },
+        Finding::RedisEmptied { events: 0, at: Some(Timestamp::UNIX_EPOCH), ago: "3h ago".to_owned() },
         Finding::RedisEvicts { policy: "allkeys-lru".to_owned() },
+        Finding::NotRecorded {
+            records: 1_200,
+            why: Some("there is no exchange billing.life-cycle".to_owned()),
+        },
         Finding::ClockWrong { machine: "worker-7".to_owned(), ahead_seconds: -86_400 },
         Finding::ManagementAway {
             why: "the management API at http://rabbit:15672 is unreachable: Connection refused (os error 111)"

@@ -1,0 +1,117 @@
+//! The commands for circuit breakers: look at them, and close one.
+
+use hatchery::{
+    EventType, Events, RegisterError, TransitionName,
+    internals::{
+        breaker::{BreakerSpec, BreakerState},
+        ports::StateKind,
+        spec::TypeSpec,
+        switches::{Name, Paused},
+        words::UnknownType,
+    },
+};
+
+/// The circuit breakers of a topology, for people.
+pub struct Breakers(pub Events);
+
+/// The breaker of a type: its keys in the file, and its state in Redis.
+#[derive(Clone, Debug)]
+pub struct BreakerInfo {
+    /// The type.
+    pub event_type: EventType,
+    /// The keys.
+    pub spec: BreakerSpec,
+    /// Its state.
+    pub state: Known,
+}
+
+/// The state of a breaker, as far as it is known.
+#[derive(Clone, Debug)]
+pub enum Known {
+    /// The state that the workers share.
+    Shared(BreakerState),
+    /// The type has `register: off`: each worker has a breaker of its own, and nobody else knows its state.
+    OfEachWorker,
+    /// The text in Redis is no state. The next worker with an event of the type replaces it.
+    NoState,
+}
+
+/// Why a breaker was not closed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BreakersError {
+    /// The file has no such type.
+    #[error(transparent)]
+    UnknownType(#[from] UnknownType),
+    /// The type has no breaker.
+    #[error("the type `{0}` has no `breaker` in the file")]
+    NoBreaker(EventType),
+    /// Each worker has a breaker of its own.
+    #[error(
+        "the type `{0}` has `register: off`, so each of its workers has a breaker of its own, which closes after its cooldown; \
+         a worker that is restarted begins with a closed one"
+    )]
+    NotShared(EventType),
+    /// Nothing was changed.
+    #[error(
+        "the text in Redis is no state of the circuit breaker of `{0}`; the next worker with an event of the type replaces it"
+    )]
+    NoState(EventType),
+    /// Redis did not answer.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+}
+
+impl Breakers {
+    /// Returns the breakers of the file, by type.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn list(&self) -> Result<Vec<BreakerInfo>, BreakersError> {
+        let types = &self.0.shared.topology.types;
+        let is_any_shared = types.values().any(|spec| spec.register && spec.breaker.is_some());
+        let states = if is_any_shared { self.0.shared.register.states(StateKind::Breaker).await? } else { [].into() };
+        let info = |(event_type, spec): (&EventType, &TypeSpec)| {
+            let state = || match states.get(spec.first_name(event_type).as_str()) {
+                Some(text) => BreakerState::parse(text).map_or(Known::NoState, Known::Shared),
+                None => Known::Shared(BreakerState::default()),
+            };
+            Some(BreakerInfo {
+                event_type: event_type.clone(),
+                spec: spec.breaker.clone()?,
+                state: if spec.register { state() } else { Known::OfEachWorker },
+            })
+        };
+        Ok(types.iter().filter_map(info).collect())
+    }
+
+    /// Closes the breaker of a type: its events start as usual. Returns whether it was open.
+    ///
+    /// # Errors
+    /// When the type has no breaker that its workers share, or Redis does not answer. The call may be repeated.
+    pub async fn close(&self, event_type: &str) -> Result<bool, BreakersError> {
+        let types = &self.0.shared.topology.types;
+        let Some((event_type, spec)) = types.get_key_value(event_type) else {
+            return Err(UnknownType::among(event_type, types.keys()).into());
+        };
+        if spec.breaker.is_none() {
+            return Err(BreakersError::NoBreaker(event_type.clone()));
+        }
+        if !spec.register {
+            return Err(BreakersError::NotShared(event_type.clone()));
+        }
+        let (register, name) = (&self.0.shared.register, spec.first_name(event_type).as_str());
+        loop {
+            let before = register.state(StateKind::Breaker, name).await?;
+            let Some(text) = &before else { return Ok(false) };
+            let state = BreakerState::parse(text).ok_or_else(|| BreakersError::NoState(event_type.clone()))?;
+            let Some(closed) = state.close() else { return Ok(false) };
+            let after = Some(closed.text());
+            if register.replace_state(StateKind::Breaker, name, before.as_deref(), after.as_deref()).await? {
+                let (of, records) = (Paused::Type(Name(event_type.clone())), &self.0.shared.records);
+                records.tell_switch(TransitionName::BreakerClosed, &of, "a person has closed it", None);
+                return Ok(true);
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A pause as `status` and the answers of `pause` and `resume` show it.
+
+use hatchery::internals::switches::{Pause, PausedBy};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A pause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct PauseLine {
+    /// The kind of the paused name: `all`, a `type`, a `source` or a `schedule`.
+    pub kind: &'static str,
+    /// The name of the type, the source or the schedule; `null` for all.
+    pub name: Option<String>,
+    /// The hand that has paused it: a `person`, or the `file`.
+    pub by: &'static str,
+    /// The reason. Empty if the file gives none.
+    pub reason: String,
+    /// When it began.
+    #[schemars(with = "String")]
+    pub since: Timestamp,
+    /// When it ends by itself; `null` if somebody has to end it.
+    #[schemars(with = "Option<String>")]
+    pub until: Option<Timestamp>,
+}
+
+impl From<&Pause> for PauseLine {
+    fn from(pause: &Pause) -> Self {
+        let (kind, name) = pause.of.parts();
+        Self {
+            kind,
+            name: name.map(ToString::to_string),
+            by: if pause.by == PausedBy::File { "file" } else { "person" },
+            reason: pause.reason.clone(),
+            since: pause.since,
+            until: pause.until,
+        }
+    }
+}
+
+impl PauseLine {
+    /// Names what is paused, like `type mail`, or `everything`.
+    #[must_use]
+    pub fn what(&self) -> String {
+        self.name.as_ref().map_or_else(|| "everything".to_owned(), |name| format!("{} {name}", self.kind))
+    }
+
+    /// Says since when it is paused, until when and why: `since …, until …: "the provider migrates"`.
+    #[must_use]
+    pub fn about(&self) -> String {
+        let until = self.until.map(|until| format!(", until {until:.0}")).unwrap_or_default();
+        let reason = if self.reason.is_empty() { String::new() } else { format!(": \"{}\"", self.reason) };
+        format!("since {:.0}{until}{reason}", self.since)
+    }
+}

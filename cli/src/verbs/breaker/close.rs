@@ -1,0 +1,44 @@
+//! `topology breaker close`.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::connection::breakers;
+use crate::{args::Common, exit::Exit, load, output::Output};
+
+/// Close the circuit breaker of a type: its events start as usual
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  topology breaker close payment
+
+Workers start the events that wait within a second. The errors from before do
+not count any more.")]
+pub(super) struct Args {
+    /// The type
+    #[arg(value_name = "TYPE")]
+    event_type: String,
+}
+
+/// The answer of `topology breaker close`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Answer {
+    /// The type.
+    #[serde(rename = "type")]
+    event_type: String,
+    /// Whether the breaker was open.
+    changed: bool,
+}
+
+pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let breakers = breakers(common, load::topology(common, output)?)?;
+    let (event_type, changed) = (&args.event_type, breakers.close(&args.event_type).await?);
+    breakers.0.flush().await;
+    if output.is_text() {
+        let text = if changed { "is closed" } else { "was not open" };
+        output.print(&format!("The circuit breaker of {event_type} {text}.\n"))?;
+    } else {
+        output.json(&Answer { event_type: event_type.clone(), changed })?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,223 @@
+//! `topology breaker list`.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use hatchery::internals::{
+    breaker::{BreakerState, ClosedBy, Errors, Phase},
+    ttl::say,
+    words::plain,
+};
+use hatchery_admin::{
+    breakers::{BreakerInfo, Known},
+    text::relative,
+};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::connection::breakers;
+use crate::{
+    args::Common,
+    exit::Exit,
+    load,
+    output::{DIM, Format, GREEN, Output, RED, YELLOW},
+};
+
+/// List the circuit breakers, and what has opened them
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  topology breaker list
+  topology breaker list -o ndjson | jq -r 'select(.state == \"open\").type'")]
+pub(super) struct Args {}
+
+/// The answer of `topology breaker list`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Answer {
+    /// The breakers, by type.
+    breakers: Vec<BreakerView>,
+}
+
+/// The circuit breaker of a type.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct BreakerView {
+    /// The type.
+    #[serde(rename = "type")]
+    event_type: String,
+    /// `closed`, `open`, `half-open` once its cooldown is over, `of each worker` where the type has `register: off`, or `unreadable`.
+    state: &'static str,
+    /// The errors that open it, such as `100` or `50%`.
+    errors: String,
+    /// The time in which they come.
+    window: String,
+    /// How long it is open at first, or `manual`.
+    cooldown: String,
+    /// The number of its last opening; `null` if there was none.
+    number: Option<i64>,
+    /// How many rounds of probes have failed in that opening.
+    failed_probes: u32,
+    /// When it opened last.
+    #[schemars(with = "Option<String>")]
+    opened_at: Option<Timestamp>,
+    /// When its cooldown is over; `null` unless it is open and has a cooldown.
+    #[schemars(with = "Option<String>")]
+    tried_at: Option<Timestamp>,
+    /// How many events are tried now.
+    tried: usize,
+    /// The errors and the runs that opened it.
+    opened_by: Option<Counted>,
+    /// The last reasons from before it opened.
+    reasons: Vec<String>,
+    /// `probes` or `person`, if it was open and is closed.
+    closed_by: Option<&'static str>,
+}
+
+/// Runs within a window.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Counted {
+    /// The errors.
+    errors: u64,
+    /// The runs.
+    runs: u64,
+}
+
+pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
+    let breakers = breakers(common, load::topology(common, output)?)?;
+    let (infos, now) = (breakers.list().await?, Timestamp::now());
+    let views: Vec<BreakerView> = infos.iter().map(|info| BreakerView::of(info, now)).collect();
+    match output.format {
+        Format::Text => output.print(&screen(&views, now))?,
+        Format::Json => output.json(&Answer { breakers: views })?,
+        Format::Ndjson => views.iter().try_for_each(|view| output.json(view))?,
+    }
+    Ok(Exit::Done)
+}
+
+impl BreakerView {
+    fn of(BreakerInfo { event_type, spec, state }: &BreakerInfo, now: Timestamp) -> Self {
+        let (known, other) = match state {
+            Known::Shared(state) => (state.clone(), None),
+            Known::OfEachWorker => (BreakerState::default(), Some("of each worker")),
+            Known::NoState => (BreakerState::default(), Some("unreadable")),
+        };
+        let now = now.as_millisecond();
+        let is_half_open = known.is_half_open(spec, now);
+        let BreakerState { era, phase, opening, .. } = &known;
+        Self {
+            event_type: event_type.to_string(),
+            state: other.unwrap_or(match phase {
+                Phase::Closed { .. } => "closed",
+                _ if is_half_open => "half-open",
+                Phase::Open { .. } | Phase::HalfOpen { .. } => "open",
+            }),
+            errors: match spec.errors {
+                Errors::Count(count) => count.to_string(),
+                Errors::Share { thousandths, .. } if thousandths % 10 == 0 => format!("{}%", thousandths / 10),
+                Errors::Share { thousandths, .. } => format!("{}.{}%", thousandths / 10, thousandths % 10),
+            },
+            window: say(spec.window),
+            cooldown: spec.cooldown.map_or_else(|| "manual".to_owned(), say),
+            number: (era.number > 0).then_some(era.number),
+            failed_probes: era.round,
+            opened_at: opening.as_ref().and_then(|opening| time(opening.at)),
+            tried_at: known.until(spec).filter(|_| !is_half_open).and_then(time),
+            tried: known.tried(now),
+            opened_by: opening.as_ref().map(|opening| Counted { errors: opening.errors, runs: opening.runs }),
+            reasons: opening
+                .iter()
+                .flat_map(|opening| &opening.reasons)
+                .map(|reason| plain(reason).into_owned())
+                .collect(),
+            closed_by: match phase {
+                Phase::Closed { by } => by.map(|by| match by {
+                    ClosedBy::Probes => "probes",
+                    ClosedBy::Person => "person",
+                }),
+                Phase::Open { .. } | Phase::HalfOpen { .. } => None,
+            },
+        }
+    }
+}
+
+fn time(ms: i64) -> Option<Timestamp> {
+    Timestamp::from_millisecond(ms).ok()
+}
+
+fn screen(views: &[BreakerView], now: Timestamp) -> String {
+    if views.is_empty() {
+        return "No type of the file has a breaker.\n".to_owned();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(
+        ["TYPE", "STATE", "OPENS AT", "LAST OPENED", "BY", "NEXT"].map(|head| format!("{DIM}{head}{DIM:#}")),
+    );
+    for view in views {
+        let style = match view.state {
+            "open" => RED,
+            "half-open" | "unreadable" => YELLOW,
+            _ => GREEN,
+        };
+        let by = view.opened_by.as_ref().map(|Counted { errors, runs }| format!("{errors} errors of {runs} runs"));
+        let next = match (view.state, view.tried_at) {
+            ("open", Some(at)) => format!("events are tried {}", relative(now, at, 2)),
+            ("open", None) => "waits for `topology breaker close`".to_owned(),
+            ("half-open", _) if view.tried == 0 => "waits for an event to try".to_owned(),
+            ("half-open", _) => format!("events that are tried: {}", view.tried),
+            ("of each worker", _) => "the log of each worker tells".to_owned(),
+            ("unreadable", _) => "the next worker with an event replaces it".to_owned(),
+            _ => String::new(),
+        };
+        table.add_row([
+            view.event_type.clone(),
+            format!("{style}{}{style:#}", view.state),
+            format!("{} in {}", view.errors, view.window),
+            view.opened_at.map(|at| relative(now, at, 1)).unwrap_or_default(),
+            by.unwrap_or_default(),
+            next,
+        ]);
+    }
+    table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 2)));
+    let mut lines = vec![table.trim_fmt()];
+    for view in views.iter().filter(|view| matches!(view.state, "open" | "half-open")) {
+        lines.extend(view.reasons.iter().map(|reason| format!("{}: {reason}", view.event_type)));
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hatchery::internals::breaker::BreakerSpec;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn shared(phase: &str) -> Known {
+        let opening = r#"{"at":0,"by":"a","errors":9,"runs":10,"reasons":[],"is_notified":true}"#;
+        let text = format!(r#"{{"era":{{"number":7,"round":0}},"phase":{phase},"opening":{opening}}}"#);
+        Known::Shared(BreakerState::parse(&text).expect("a state"))
+    }
+
+    #[rstest]
+    #[case::open(shared(r#"{"open":{"since":7200000}}"#), "open", "events are tried in 1m")]
+    #[case::a_quiet_type(shared(r#"{"open":{"since":0}}"#), "half-open", "waits for an event to try")]
+    #[case::no_event_to_try(shared(r#"{"half-open":{"grants":[]}}"#), "half-open", "waits for an event to try")]
+    #[case::two_are_tried(
+        shared(r#"{"half-open":{"grants":[{"to":"a"},{"to":"a","until":9000000},{"to":"b","until":9000000}]}}"#),
+        "half-open",
+        "events that are tried: 2"
+    )]
+    #[case::without_the_register(Known::OfEachWorker, "of each worker", "the log of each worker tells")]
+    #[case::no_state(Known::NoState, "unreadable", "the next worker with an event replaces it")]
+    fn a_breaker_is_shown_as_it_is(#[case] state: Known, #[case] word: &str, #[case] next: &str) {
+        let (window, cooldown) = (Duration::from_secs(30), Some(Duration::from_mins(1)));
+        let spec = BreakerSpec { errors: Errors::Count(100), window, cooldown, probes: 5 };
+        let info = BreakerInfo { event_type: "pay".parse().expect("a type"), spec, state };
+        let now = Timestamp::from_second(7_200).expect("a time");
+        let view = BreakerView::of(&info, now);
+        assert_eq!(view.state, word);
+        let screen = screen(&[view], now);
+        assert!(screen.contains(next), "{screen}");
+    }
+}

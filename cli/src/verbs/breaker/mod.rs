@@ -1,0 +1,41 @@
+//! `topology breaker`: shows the circuit breakers, and closes one.
+
+mod close;
+mod connection;
+mod list;
+
+use clap::Subcommand;
+
+pub(crate) use self::{
+    close::Answer as Closed,
+    list::{Answer as List, BreakerView},
+};
+use crate::{args::Common, exit::Exit, output::Output};
+
+/// Show the circuit breakers, and close one
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true, subcommand_required = true)]
+#[command(after_long_help = "\
+Examples:
+  topology breaker list
+  topology breaker close payment
+
+A type with the key `breaker` stops after too many errors in all workers. Redis
+has the state. To stop a type by hand, pause it.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    List(list::Args),
+    Close(close::Args),
+}
+
+pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    match args.verb {
+        Verb::List(args) => list::run(common, &args, output).await,
+        Verb::Close(args) => close::run(common, &args, output).await,
+    }
+}

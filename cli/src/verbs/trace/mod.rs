@@ -1,0 +1,248 @@
+//! `topology trace`: tells the life of events from the stream that records it, and where they are now.
+
+mod now;
+mod screen;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, pin::pin};
+
+use futures_util::TryStreamExt as _;
+use hatchery::{
+    EventSelector, Hatchery, LifeCycleReader, LifeCycleRecord, Topology,
+    internals::{life_cycle::Told, ttl::say, words::plain},
+    jiff::Timestamp,
+    parse_duration,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use self::now::Now;
+use super::events::{Filters, known, parse_moment, standing};
+use crate::{
+    args::{Common, UsageError},
+    connect,
+    exit::{Ended, Exit},
+    load,
+    output::{Format, Output},
+    text::sentence,
+};
+
+/// Tell what has happened to an event, to a reference, or in a type
+#[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["event", "reference", "event_type"])))]
+#[command(after_long_help = "\
+Examples:
+  topology trace 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11
+  topology trace --reference 1234
+  topology trace --reference 1234 --follow
+  topology trace --type mail --since 1h
+  topology trace --type mail --since 1h -o ndjson | jq -r '.reason // empty'
+
+Reads the stream <name>.life-cycle. The default, `events: failures`, has no
+publishes, starts and successes; `life-cycle: all` has. Records that a killed
+process had not sent, or that the broker did not take, are missing.
+
+Times are UTC, of the machine that wrote the record. The second column is the
+time since the line before. Redis and the broker tell where an event is now.
+
+RabbitMQ 3.13 and later filters by the reference, or by the id of an event
+without one. Otherwise every record is read, which may take minutes.
+
+Exit 1: nothing is known, or the topology has no such stream.")]
+pub(crate) struct Args {
+    /// The event's id
+    #[arg(value_name = "ID")]
+    event: Option<String>,
+
+    /// The object that the events are about
+    #[arg(long)]
+    reference: Option<String>,
+
+    /// The type of the events
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+
+    /// Only records since this time, or of the last so long
+    #[arg(long, value_name = "TIME|DURATION", value_parser = parse_since, allow_hyphen_values = true)]
+    since: Option<Timestamp>,
+
+    /// Print new records too, until Ctrl-C, and not where the events are
+    #[arg(long)]
+    follow: bool,
+}
+
+/// The answer of `topology trace`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Answer {
+    /// The records, in the order in which the broker learned of them.
+    records: Vec<LifeCycleRecord>,
+    /// Where the events are now, as far as Redis knows them. Empty if only a type was asked for.
+    now: Vec<Now>,
+    /// When the oldest record of the stream was told; `null` if the stream is empty.
+    #[schemars(with = "Option<String>")]
+    oldest: Option<Timestamp>,
+    /// `all` or `failures`: what the stream is told.
+    events: &'static str,
+}
+
+/// Reads a time, or how long ago it was.
+fn parse_since(text: &str) -> Result<Timestamp, String> {
+    match parse_duration(text) {
+        Ok(ago) => Timestamp::now().checked_sub(ago).map_err(|error| error.to_string()),
+        Err(_) => parse_moment(text).map_err(|error| error.to_string()),
+    }
+}
+
+pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    let told = match topology.life_cycle.events {
+        Told::All => "all",
+        Told::Failures => "failures",
+        Told::Off => {
+            let message = "the file has `life-cycle: off`, so nothing records what happens to events";
+            return Err(Ended::new(Exit::Error, message).into());
+        }
+    };
+    if args.follow && output.format == Format::Json {
+        return Err(UsageError("--follow has no end, so its JSON is a record a line: -o ndjson".to_owned()).into());
+    }
+    let hatchery = connect::connect(common, topology.clone(), "topology trace").await?;
+    let traced = Box::pin(trace(common, &hatchery, args, &topology, told, output)).await;
+    hatchery.close().await;
+    traced
+}
+
+async fn trace(
+    common: &Common,
+    hatchery: &Hatchery,
+    args: &Args,
+    topology: &Topology,
+    told: &'static str,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let asked = asked(args, topology)?;
+    let reader = question(args, hatchery, &asked).await;
+    let oldest = reader.oldest().await?.map(|record| record.at);
+    let bar = output.steps(0);
+    let shown = bar.clone();
+    let reader = reader.on_progress(move |done, all| {
+        shown.set_length(all);
+        shown.set_position(done);
+    });
+    let of_type = |record: &LifeCycleRecord| std::future::ready(is_of(record, args.event_type.as_deref()));
+    let mut reading = pin!(reader.read().try_filter(of_type));
+    // There may be millions of records of a type, so they are not kept.
+    let is_printed_at_once = args.follow || (args.is_of_type() && output.format != Format::Json);
+    let (mut records, mut types, mut is_told) = (Vec::new(), BTreeSet::new(), false);
+    while let Some(record) = reading.try_next().await? {
+        is_told |= record.is_of_an_event() || args.is_of_type();
+        if !is_printed_at_once {
+            records.push(record);
+            continue;
+        }
+        if record.is_of_an_event() {
+            types.extend(record.event_type.clone());
+        } else if !args.is_of_type() && !screen::concerns(&record, &types) {
+            continue;
+        }
+        bar.suspend(|| match output.format {
+            Format::Text => output.print(&screen::line(&record, Output::columns())),
+            Format::Json | Format::Ndjson => output.json(&record),
+        })?;
+        if Output::is_closed() {
+            return Ok(Exit::Done);
+        }
+    }
+    bar.finish_and_clear();
+    let now: Vec<Now> = match standing(common, &hatchery.events(), &asked, topology).await {
+        Ok(known) => known.into_iter().map(Now::of).collect(),
+        Err(error) => {
+            output.warn(&format!("where the events are now is not known: {error:#}"));
+            Vec::new()
+        }
+    };
+    let kept = kept(topology, oldest, told);
+    if !is_told && now.is_empty() {
+        let unknown = args.event_type.as_ref().filter(|name| !topology.types.contains_key(name.as_str()));
+        let why = match unknown {
+            Some(name) => format!("the file has no type `{}`, and no record has it", plain(name)),
+            None => "there is no record, and Redis knows nothing of it".to_owned(),
+        };
+        return Err(Ended::new(Exit::Error, format!("{why}. {kept}")).into());
+    }
+    let records = if args.is_of_type() { records } else { screen::without_others(records, &now) };
+    match output.format {
+        Format::Text if is_printed_at_once => {}
+        Format::Text => output.print(&screen::screen(&records, &now, Output::columns()))?,
+        Format::Json => output.json(&Answer { records, now, oldest, events: told })?,
+        Format::Ndjson => records.iter().try_for_each(|record| output.json(record))?,
+    }
+    if output.is_text() {
+        output.note(sentence(&kept, Output::error_columns()).trim_end());
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns the question to the stream. An event that Redis knows is found by its reference at once.
+async fn question(args: &Args, hatchery: &Hatchery, asked: &[EventSelector]) -> LifeCycleReader {
+    let mut reader = hatchery.life_cycle();
+    if let Some(since) = args.since {
+        reader = reader.since(since);
+    }
+    let mut references = BTreeSet::from_iter(args.reference.clone().map(Some));
+    if let Some(id) = &args.event {
+        reader = reader.id(id);
+        let known = known(&hatchery.events(), asked).await.unwrap_or_default();
+        references.extend(known.into_iter().map(|event| event.reference.map(|reference| reference.to_string())));
+    }
+    // Events of one id in two types may have two references.
+    if let (1, Some(Some(reference))) = (references.len(), references.first()) {
+        reader = reader.reference(reference);
+    }
+    if args.follow { reader.follow() } else { reader }
+}
+
+/// Says how far back the stream reaches, and what it is not told.
+fn kept(topology: &Topology, oldest: Option<Timestamp>, told: &str) -> String {
+    let oldest = oldest.map_or_else(|| "none".to_owned(), |oldest| format!("{oldest:.0}"));
+    let keep = say(topology.life_cycle.keep);
+    let partly = match told {
+        "all" => "",
+        _ => " With `events: failures` there are no publishes, starts, successes, requeues, put-offs and replacements.",
+    };
+    format!("Oldest record: {oldest} (keep: {keep}).{partly}")
+}
+
+impl Args {
+    /// Whether a whole type was asked for.
+    fn is_of_type(&self) -> bool {
+        self.event.is_none() && self.reference.is_none()
+    }
+}
+
+/// Returns the questions to Redis: of each type, because an id does not tell its type.
+fn asked(args: &Args, topology: &Topology) -> Result<Vec<EventSelector>, UsageError> {
+    if args.is_of_type() {
+        return Ok(Vec::new());
+    }
+    let is_asked = |name: &str| args.event_type.as_deref().is_none_or(|of| of == name);
+    let of_types = topology.types.iter().filter(|(name, spec)| spec.register && is_asked(name.as_str()));
+    let mut asked = Vec::new();
+    for (event_type, _) in of_types {
+        asked.extend(
+            Filters::naming(Some(event_type.to_string()), args.reference.clone(), args.event.clone())
+                .named(topology)?,
+        );
+    }
+    Ok(asked)
+}
+
+/// Returns whether a record is of this type, or of everything.
+fn is_of(record: &LifeCycleRecord, event_type: Option<&str>) -> bool {
+    match (event_type, &record.event_type) {
+        (None, _) => true,
+        (Some(asked), Some(has)) => asked == has,
+        (Some(_), None) => record.of.as_deref() == Some("everything"),
+    }
+}

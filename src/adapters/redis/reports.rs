@@ -1,0 +1,211 @@
+//! What workers and publishers tell `topology status` beside the protocol, in the first shard.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{RedisRegister, ReportedClock, loss::Marks, scripts};
+use crate::{
+    domain::{
+        register::{
+            Subject,
+            ended_runs::{EndedRuns, LongestWaiting, Reported, Unrecorded},
+            event_info::EventInfo,
+            event_state::State,
+            index::Find,
+            state::millis,
+        },
+        words::EventType,
+    },
+    ports::{Index as _, RegisterError, Reports},
+};
+
+const SHARD: u16 = 0;
+
+/// The name under which a slice counts the records that the broker has not taken, beside the types. No type can have it.
+const UNRECORDED: &str = ".unrecorded";
+
+/// The number of slices of ten seconds that are read.
+const SLICES: u16 = 181;
+
+/// The size of a worker's page of events, and the number of pages: as many events as `topology status` reads. A worker looks every half
+/// a minute, and reads one page unless dead letters are older than what waits.
+const OLDEST: (usize, usize) = (50, 20);
+
+/// The number of types that are looked at together.
+const AT_A_TIME: usize = 10;
+
+impl RedisRegister {
+    async fn ask_reports(&self, arguments: &[&str]) -> Result<Vec<String>, RegisterError> {
+        let mut script = self.begin(&scripts::REPORTS, SHARD);
+        for argument in arguments {
+            script.arg(argument);
+        }
+        Ok(self.call(&script, SHARD, self.limit.into()).await?.0)
+    }
+
+    /// Returns what workers and publishers have told of these types.
+    ///
+    /// # Errors
+    /// When Redis is unreachable, or refuses the call.
+    pub async fn reported(&self, types: &[EventType]) -> Result<Reported, RegisterError> {
+        let mut texts = self.ask_reports(&["read", &SLICES.to_string()]).await?.into_iter();
+        let emptied = texts.next().and_then(|millis| Timestamp::from_millisecond(millis.parse().ok()?).ok());
+        let (mut runs, mut unrecorded) = (Vec::new(), Unrecorded::default());
+        while let Some(age) = texts.next() {
+            let mut fields = BTreeMap::new();
+            while let Some(name) = texts.next().filter(|name| !name.is_empty()) {
+                fields.insert(name, texts.next().unwrap_or_default());
+            }
+            let named = |name: &str| {
+                let field = |part: &str| fields.get(&format!("{name}:{part}"));
+                let number = |part: &str| field(part).and_then(|number| number.parse().ok()).unwrap_or_default();
+                EndedRuns { ended: number("n"), failed: number("f"), error: field("e").cloned() }
+            };
+            let of = |event_type: &EventType| named(self.keys.event_type(event_type));
+            let lost = named(UNRECORDED);
+            unrecorded.records += lost.ended;
+            unrecorded.why = unrecorded.why.or(lost.error);
+            let age = Duration::from_secs(age.parse().unwrap_or_default());
+            runs.push((age, types.iter().map(|event_type| (event_type.clone(), of(event_type))).collect()));
+        }
+        Ok(Reported { emptied, runs, unrecorded })
+    }
+
+    /// Returns the newest report of a machine whose clock is wrong.
+    ///
+    /// # Errors
+    /// When Redis is unreachable, or refuses the call.
+    pub async fn reported_clock(&self) -> Result<Option<ReportedClock>, RegisterError> {
+        Ok(self.ask_reports(&["clock"]).await?.pop().as_deref().and_then(ReportedClock::parse))
+    }
+
+    /// Returns the events of a type that were due before this time and wait for a worker, from the first page that has any. `pages`
+    /// is the size of a page and the most pages: most of the events that were due long ago are dead letters.
+    ///
+    /// # Errors
+    /// When Redis is unreachable, or refuses a call.
+    pub async fn longest_waiting(
+        &self,
+        event_type: &EventType,
+        before: Timestamp,
+        pages: (usize, usize),
+    ) -> Result<LongestWaiting, RegisterError> {
+        let mut waiting = Vec::new();
+        let until_any = |page: Vec<EventInfo>| {
+            waiting.extend(page.into_iter().filter(|event| matches!(event.state, State::Waiting | State::Retry)));
+            waiting.is_empty()
+        };
+        let may_be_more = self.walk_oldest(event_type, before, pages, until_any).await?;
+        Ok(LongestWaiting { events: waiting, may_be_more })
+    }
+
+    /// Returns how many events of a type are in dead-letter and still to be handled. `None` if there are more than the pages have.
+    ///
+    /// # Errors
+    /// When Redis is unreachable, or refuses a call.
+    pub async fn open_letters(
+        &self,
+        event_type: &EventType,
+        before: Timestamp,
+        pages: (usize, usize),
+    ) -> Result<Option<u64>, RegisterError> {
+        let mut open = 0;
+        let count = |page: Vec<EventInfo>| {
+            open += page.iter().map(|event| u64::from(event.state == State::DeadLetter)).sum::<u64>();
+            true
+        };
+        let may_be_more = self.walk_oldest(event_type, before, pages, count).await?;
+        Ok((!may_be_more).then_some(open))
+    }
+
+    /// Passes the events of a type that were due before this time to `goes_on`, page by page, the oldest first, until it returns
+    /// `false`. Returns whether there may be more.
+    async fn walk_oldest(
+        &self,
+        event_type: &EventType,
+        before: Timestamp,
+        (limit, pages): (usize, usize),
+        mut goes_on: impl FnMut(Vec<EventInfo>) -> bool,
+    ) -> Result<bool, RegisterError> {
+        let (event_type, due_before) = (event_type.clone(), Some(before));
+        let subject = Subject { event_type: event_type.clone(), reference: None, id: String::new() };
+        let mut find = Find { event_type, due_from: None, due_before, uncontested_of: None, after: None, limit };
+        for _ in 0..pages {
+            let found = self.find(&find).await?;
+            find.after = found.next;
+            let page = found.events.into_iter().map(|shown| EventInfo::of(&subject, shown)).collect();
+            if !goes_on(page) || find.after.is_none() {
+                break;
+            }
+        }
+        Ok(find.after.is_some())
+    }
+}
+
+#[async_trait]
+impl Reports for RedisRegister {
+    async fn report_runs(
+        &self,
+        runs: &BTreeMap<EventType, EndedRuns>,
+        unrecorded: &Unrecorded,
+    ) -> Result<(), RegisterError> {
+        let mut arguments = vec!["ran".to_owned()];
+        for (event_type, runs) in runs {
+            arguments.push(self.keys.event_type(event_type).to_owned());
+            arguments.extend([runs.ended, runs.failed].map(|number| number.to_string()));
+            arguments.push(runs.error.clone().unwrap_or_default());
+        }
+        if unrecorded.records > 0 {
+            arguments.extend([UNRECORDED.to_owned(), unrecorded.records.to_string(), "0".to_owned()]);
+            arguments.push(unrecorded.why.clone().unwrap_or_default());
+        }
+        self.ask_reports(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await.map(drop)
+    }
+
+    async fn report_clock(&self, ahead: SignedDuration, length: Duration) -> Result<(), RegisterError> {
+        let report = ReportedClock::here(ahead).text();
+        self.ask_reports(&["wrong_clock", &report, &millis(length).to_string()]).await.map(drop)
+    }
+
+    fn look_for_loss(&self) {
+        let Some((born, is_counted)) = self.loss.begin() else { return };
+        let register = self.clone();
+        tokio::spawn(async move {
+            let mut texts = match register.ask_reports(&["loss", &born, if is_counted { "1" } else { "" }]).await {
+                Ok(texts) => texts.into_iter(),
+                Err(error) => {
+                    if is_counted {
+                        register.loss.counted();
+                    }
+                    return tracing::debug!(%error, "whether Redis was emptied is not known");
+                }
+            };
+            let marks = Marks { born: texts.next().unwrap_or_default(), lost: texts.next().unwrap_or_default() };
+            if register.loss.met(marks, is_counted) {
+                // A counter that is missing by now was lost with what is counted here.
+                register.counters.forget();
+                register.count_emptied();
+            }
+        });
+    }
+
+    async fn oldest_due(&self, types: &[EventType], now: Timestamp) -> Result<Vec<Option<Timestamp>>, RegisterError> {
+        let counts = self.count(types).await?;
+        let looks = types.iter().zip(counts).map(|(event_type, counts)| {
+            let look = async move {
+                if counts.due == 0 {
+                    return Ok(Some(now));
+                }
+                let waiting = self.longest_waiting(event_type, now, OLDEST).await?;
+                let none = (!waiting.may_be_more).then_some(now);
+                Ok(waiting.events.first().and_then(|event| event.due).or(none))
+            };
+            look.boxed()
+        });
+        let looks: Vec<_> = looks.collect();
+        stream::iter(looks).buffered(AT_A_TIME).try_collect().await
+    }
+}

@@ -1,0 +1,380 @@
+//! Publishes the records of what happens to events. No event waits for a record: records have a connection and a buffer of their own, and
+//! one that finds no room, or that the broker does not confirm, is dropped and counted.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::{
+    StreamExt as _,
+    future::{BoxFuture, OptionFuture},
+    stream::FuturesUnordered,
+};
+use jiff::Timestamp;
+use metrics::{Counter, counter};
+use tokio::{
+    sync::{
+        mpsc::{self, error::TrySendError},
+        watch,
+    },
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    domain::{
+        event::Event,
+        life_cycle::{LifeCycleRecord, Told, TransitionName},
+        names::Names,
+        reason::cut_reason,
+        register::ended_runs::Unrecorded,
+        spec::Topology,
+        switches::Paused,
+        transition::Transition,
+        wire::{Message, Properties, Value},
+    },
+    meter,
+    outage::Reminder,
+    ports::{Broker, BrokerError, Confirming},
+};
+
+/// The records that wait for the connection: ten seconds at 1,000 records/s, some megabytes.
+const BUFFER: usize = 10_000;
+
+/// The records that wait for their confirm.
+const UNCONFIRMED: usize = 1_000;
+
+/// The pause after an error. The broker may close the channel or the connection for each record that it refuses.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// How long the last records may take when the program ends. A person's command has to connect in it.
+const LAST: Duration = Duration::from_secs(2);
+
+/// Publishes records in the background.
+pub struct Records {
+    told: Told,
+    exchange: String,
+    /// The program and its host, for the field `by`.
+    by: String,
+    buffer: mpsc::Sender<Message>,
+    /// The records that are neither confirmed nor dropped.
+    open: watch::Sender<usize>,
+    dropped: Arc<Dropped>,
+    closing: CancellationToken,
+    publishing: TaskTracker,
+}
+
+impl Records {
+    /// Starts to publish, if the topology has the stream; otherwise nothing is told. The broker connects at the first record.
+    ///
+    /// Must be called within a tokio runtime.
+    #[must_use]
+    pub fn start(topology: &Topology, broker: Arc<dyn Broker>, by: &str) -> Arc<Self> {
+        let exchange = Names::new(topology.name.clone()).life_cycle();
+        let (records, waiting) = Self::new(topology.life_cycle.events, exchange, by.to_owned());
+        if topology.life_cycle.has_stream() {
+            let (open, dropped) = (records.open.clone(), Arc::clone(&records.dropped));
+            let task = Publishing { broker, waiting, open, dropped, closing: records.closing.clone() };
+            records.publishing.spawn(task.run());
+        }
+        records.publishing.close();
+        Arc::new(records)
+    }
+
+    fn new(told: Told, exchange: String, by: String) -> (Self, mpsc::Receiver<Message>) {
+        let (buffer, waiting) = mpsc::channel(BUFFER);
+        let (open, dropped, closing) = (watch::Sender::new(0), Arc::default(), CancellationToken::new());
+        let publishing = TaskTracker::new();
+        (Self { told, exchange, by, buffer, open, dropped, closing, publishing }, waiting)
+    }
+
+    /// Tells what has happened to an event.
+    pub(crate) fn tell(&self, event: &Event, transition: &Transition) {
+        if self.told.takes(&TransitionName::of(transition)) {
+            self.send(|| LifeCycleRecord::of(event, transition, Timestamp::now(), Some(&self.by)));
+        }
+    }
+
+    /// Tells that the broker has confirmed an event.
+    pub(crate) fn tell_published(&self, event: &Event, due: Timestamp) {
+        if self.told.takes(&TransitionName::Published) {
+            self.send(|| LifeCycleRecord::published(event, due, Timestamp::now(), Some(&self.by)));
+        }
+    }
+
+    /// Tells what a person has done to an event, or what has happened to none in particular. `fill` adds what the record says about it.
+    pub(crate) fn tell_that(&self, transition: TransitionName, fill: impl FnOnce(&mut LifeCycleRecord)) {
+        if self.told.takes(&transition) {
+            self.send(|| {
+                let mut record = LifeCycleRecord::bare(transition, Timestamp::now(), Some(&self.by));
+                fill(&mut record);
+                record
+            });
+        }
+    }
+
+    /// Tells that a pause or a breaker has begun or ended. `due`: when a pause ends by itself.
+    pub fn tell_switch(&self, transition: TransitionName, of: &Paused, reason: &str, due: Option<Timestamp>) {
+        self.tell_that(transition, |record| {
+            if let Paused::Type(name) = of {
+                record.event_type = Some(name.0.to_string());
+            }
+            record.of = Some(of.to_string());
+            record.reason = Some(cut_reason(reason).to_owned()).filter(|reason| !reason.is_empty());
+            record.due = due;
+        });
+    }
+
+    /// Publishes a record later, if there is room. Without room it is not even made.
+    fn send(&self, record: impl FnOnce() -> LifeCycleRecord) {
+        let room = match self.buffer.try_reserve() {
+            Ok(room) => room,
+            Err(TrySendError::Full(())) => return self.dropped.note(1, &"the broker takes fewer than there are"),
+            Err(TrySendError::Closed(())) => return self.dropped.note(1, &ENDS),
+        };
+        let record = record();
+        let filter = Some(record.filter_value()).filter(|value| !value.is_empty());
+        let headers =
+            filter.map(|value| ("x-stream-filter-value".to_owned(), Value::text(value))).into_iter().collect();
+        let content_type = Some("application/json".to_owned());
+        let properties = Properties { content_type, headers, ..Properties::default() };
+        let (exchange, routing_key) = (self.exchange.clone(), record.routing_key());
+        let message = Message { exchange, routing_key, properties, body: record.body().into() };
+        self.open.send_modify(|open| *open += 1);
+        room.send(message);
+    }
+
+    /// Returns the records that were dropped since the last call.
+    pub(crate) fn take_dropped(&self) -> Unrecorded {
+        std::mem::take(&mut self.dropped.state().untold)
+    }
+
+    /// Waits until what was told is confirmed or dropped, for two seconds at the most.
+    pub async fn flush(&self) {
+        // The sender is never dropped while this borrows it.
+        let _ = timeout(LAST, self.open.subscribe().wait_for(|open| *open == 0)).await;
+    }
+
+    /// Waits as [`flush`](Self::flush) does, and drops the rest, and what is told later.
+    pub async fn close(&self) {
+        self.flush().await;
+        self.closing.cancel();
+        self.publishing.wait().await;
+    }
+}
+
+/// Nothing is told.
+impl Default for Records {
+    fn default() -> Self {
+        let (records, _) = Self::new(Told::Off, String::new(), String::new());
+        records.publishing.close();
+        records
+    }
+}
+
+/// The reason of records that are dropped at the end.
+const ENDS: &str = "the program ends";
+
+/// The task that publishes.
+struct Publishing {
+    broker: Arc<dyn Broker>,
+    waiting: mpsc::Receiver<Message>,
+    open: watch::Sender<usize>,
+    dropped: Arc<Dropped>,
+    closing: CancellationToken,
+}
+
+impl Publishing {
+    /// Publishes until nobody can tell anything more, or the end.
+    async fn run(mut self) {
+        let mut unconfirmed = FuturesUnordered::<Confirming>::new();
+        // A record that the broker's connection has not taken yet. It may wait until the confirms of others were read.
+        let mut sending = None::<BoxFuture<'static, Result<Confirming, BrokerError>>>;
+        let (mut again, mut is_over) = (None, false);
+        // After an error nobody waits for the rest of a program that has ended, so it is not tried for hours.
+        while !(is_over && unconfirmed.is_empty() || again.is_some() && self.waiting.is_closed()) {
+            let next = async {
+                if let Some(again) = again {
+                    sleep_until(again).await;
+                }
+                self.waiting.recv().await
+            };
+            let (handled, failed) = tokio::select! {
+                biased;
+                () = self.closing.cancelled() => break,
+                Some(confirmed) = unconfirmed.next() => (1, confirmed.err()),
+                Some(sent) = OptionFuture::from(sending.as_mut()) => {
+                    sending = None;
+                    match sent {
+                        Ok(confirming) => {
+                            unconfirmed.push(confirming);
+                            (0, None)
+                        }
+                        Err(error) => (1, Some(error)),
+                    }
+                }
+                record = next, if !is_over && sending.is_none() && unconfirmed.len() < UNCONFIRMED => {
+                    match record {
+                        Some(record) => {
+                            let broker = Arc::clone(&self.broker);
+                            sending = Some(Box::pin(async move { broker.record(record).await }));
+                            again = None;
+                        }
+                        None => is_over = true,
+                    }
+                    (0, None)
+                }
+            };
+            if let Some(error) = failed {
+                self.dropped.note(1, &error);
+                again = Some(Instant::now() + AGAIN);
+            }
+            self.open.send_modify(|open| *open -= handled);
+        }
+        // The rest is dropped. A record that somebody tells from now on is counted there.
+        self.waiting.close();
+        let mut left = unconfirmed.len() + usize::from(sending.is_some());
+        while self.waiting.recv().await.is_some() {
+            left += 1;
+        }
+        if left > 0 {
+            self.dropped.note(left as u64, &ENDS);
+        }
+        self.open.send_modify(|open| *open -= left);
+    }
+}
+
+/// Counts the dropped records, and says so once a minute.
+struct Dropped {
+    counter: Counter,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The records since the last `take_dropped`.
+    untold: Unrecorded,
+    /// The records since the last line of the log.
+    unsaid: u64,
+    reminder: Reminder,
+}
+
+impl Default for Dropped {
+    fn default() -> Self {
+        Self { counter: counter!(meter::RECORDS_DROPPED), state: Mutex::default() }
+    }
+}
+
+impl Dropped {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, records: u64, why: &dyn fmt::Display) {
+        self.counter.increment(records);
+        let mut state = self.state();
+        state.untold.records += records;
+        state.untold.why = Some(cut_reason(&why.to_string()).to_owned());
+        state.unsaid += records;
+        if state.reminder.is_due() {
+            let records = std::mem::take(&mut state.unsaid);
+            tracing::warn!(records, "what happens to events is not recorded: {why}; the events themselves go on");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use tokio::{sync::Semaphore, task::yield_now};
+
+    use super::*;
+    use crate::{
+        adapters::{
+            clock::SystemClock,
+            memory::{MemoryBroker, script::Script},
+        },
+        domain::{
+            compile::compile,
+            wire::{self, Incoming},
+        },
+    };
+
+    fn started(script: Script) -> (Arc<Records>, Arc<Script>) {
+        let topology = crate::file::read("version: 1\nname: t\nlife-cycle: all\ntypes: { mail: {} }", "topology.yaml")
+            .expect("a valid file");
+        let (desired, script) =
+            (compile(&topology).expect("a safe topology"), Arc::new(Script { are_records_scripted: true, ..script }));
+        let broker = MemoryBroker::scripted(&desired, Arc::new(SystemClock), Arc::clone(&script));
+        (Records::start(&topology, Arc::new(broker), "test"), script)
+    }
+
+    /// Tells of a publish, with the number as the id.
+    fn tell(records: &Records, n: usize) {
+        let (event_type, at) = ("mail".parse().expect("a word"), Timestamp::UNIX_EPOCH);
+        let properties = Properties { message_id: Some(n.to_string()), ..Properties::default() };
+        let incoming = Incoming { routing_key: "mail.now".into(), properties, body: "".into() };
+        let event = wire::decode(&event_type, incoming, at, String::new).expect("an event");
+        records.tell_published(&event, at);
+    }
+
+    fn published(script: &Script) -> Vec<usize> {
+        let published = script.published.lock().expect("no test panics");
+        let id = |body: &[u8]| LifeCycleRecord::parse(body).expect("a record").id.expect("the id of an event");
+        published.iter().map(|message| id(&message.body).parse().expect("a number")).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_is_published_in_order_when_the_program_ends() {
+        let (records, script) = started(Script::default());
+        (0..5_000).for_each(|n| tell(&records, n));
+        records.close().await;
+        assert!(published(&script).into_iter().eq(0..5_000));
+        tell(&records, 5_000);
+        assert_eq!(records.take_dropped().records, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_broker_that_takes_nothing_holds_nobody_up_and_the_rest_is_counted() {
+        let (records, script) = started(Script::default());
+        script.blocked.store(true, Ordering::SeqCst);
+        tell(&records, 0);
+        // The task takes the first one, and waits for the broker.
+        while records.buffer.capacity() < BUFFER {
+            yield_now().await;
+        }
+        (0..BUFFER + 7).for_each(|n| tell(&records, n));
+        assert_eq!(records.take_dropped().records, 7);
+        records.close().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_record_is_counted_once_and_the_next_ones_wait_for_a_moment() {
+        let (records, script) = started(Script::default());
+        script.lose.store(1, Ordering::SeqCst);
+        let begun = Instant::now();
+        (0..3).for_each(|n| tell(&records, n));
+        while published(&script).len() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(begun.elapsed() >= AGAIN);
+        assert_eq!((published(&script), records.take_dropped().records), (vec![1, 2], 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_records_wait_for_their_confirms() {
+        let (records, script) = started(Script { confirms: Some(Semaphore::new(0)), ..Script::default() });
+        (0..2 * UNCONFIRMED).for_each(|n| tell(&records, n));
+        while published(&script).len() < UNCONFIRMED {
+            yield_now().await;
+        }
+        script.confirms.as_ref().expect("it confirms when told to").add_permits(UNCONFIRMED);
+        while published(&script).len() < 2 * UNCONFIRMED {
+            yield_now().await;
+        }
+        assert_eq!((script.most_unconfirmed.load(Ordering::SeqCst), records.take_dropped().records), (UNCONFIRMED, 0));
+    }
+}

@@ -1,0 +1,261 @@
+//! The loop's steps with an event: its claim is answered, its handler starts and ends, it is settled and acknowledged.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use tokio::{
+    task::{JoinError, unconstrained},
+    time::Instant,
+};
+
+use super::{Loop, register_calls::CallEnd};
+use crate::{
+    domain::{
+        event::Event,
+        register::ClaimAnswer,
+        settlement::{self, Decision},
+        words::plain,
+    },
+    ports::{RegisterError, Written},
+    work::{
+        busy_wait::BusyWait,
+        isolation::for_a_while,
+        lane::Lane,
+        not_run::Wait,
+        stage::{Claimed, Detour, Ended, Granted, NotSettled, Ran, Ready},
+    },
+};
+
+impl Loop {
+    /// Takes the answers to the call.
+    pub(super) fn answered(&mut self, answered: CallEnd) {
+        let CallEnd { asked, settles, claims, answers } = answered;
+        self.calls.ended(answers.is_ok());
+        let common = Arc::clone(&self.lane.common);
+        match answers {
+            Ok(answers) => {
+                common.register_answered(asked);
+                for (ended, answer) in settles.into_iter().zip(answers.settled) {
+                    self.settled(ended, answer.is_ok());
+                }
+                // What has changed while the call was under way: the type is paused, or an event waits to run alone.
+                let may_start = self.permit.is_some() && !self.lane.switch.is_off();
+                for (ready, answer) in claims.into_iter().zip(answers.claimed) {
+                    self.claimed(ready, answer, asked, may_start);
+                }
+            }
+            // Redis may have done all of it, and only the answer was lost: both are asked again.
+            Err(error) => {
+                common.register_failed(asked, &error);
+                for ended in settles.into_iter().rev() {
+                    self.finished.push_front(ended);
+                }
+                for ready in claims.into_iter().rev() {
+                    self.wait_again(ready);
+                }
+            }
+        }
+    }
+
+    /// Takes the register's answer to a claim.
+    fn claimed(
+        &mut self,
+        mut ready: Ready,
+        answer: Result<ClaimAnswer, RegisterError>,
+        asked: Instant,
+        may_start: bool,
+    ) {
+        let lane = Arc::clone(&self.lane);
+        lane.meters.claimed(answer.as_ref().ok());
+        if !matches!(answer, Ok(ClaimAnswer::Busy)) {
+            ready.work.busy = None;
+        }
+        if !may_start && matches!(answer, Ok(ClaimAnswer::Run { .. })) {
+            return self.unclaim(ready);
+        }
+        match lane.grant(ready, answer, asked) {
+            Ok((claimed, Some(decision))) => self.carry_out(claimed, decision),
+            Ok((claimed, None)) => self.start(claimed),
+            Err((ready, NotSettled::Busy)) => self.wait_for_reference(ready),
+            Err((ready, NotSettled::Alone)) => drop(self.detours.spawn(lane.run_alone(ready))),
+            Err((ready, NotSettled::Damaged(error))) => drop(self.detours.spawn(lane.unreadable(ready, error))),
+            Err((ready, why)) => drop(self.detours.spawn(lane.put_off(ready, why))),
+        }
+    }
+
+    /// Releases the claim of an event that may not start now. The event comes back to the loop.
+    pub(super) fn unclaim(&mut self, mut ready: Ready) {
+        let lane = Arc::clone(&self.lane);
+        self.detours.spawn(async move {
+            lane.unclaim(&mut ready).await;
+            Detour::Ready(ready)
+        });
+    }
+
+    /// Lets an event whose reference is busy wait: in memory for a moment, if there is a place for it, else as a copy. An event
+    /// in memory holds a place of the prefetch: events of other references must not wait behind it for long.
+    fn wait_for_reference(&mut self, mut ready: Ready) {
+        if ready.work.busy.is_none() && self.busy.taken() < usize::from(self.lane.prefetch / 2) {
+            ready.work.busy = Some(Box::new(BusyWait::new(&self.busy)));
+        }
+        let Some(next) = ready.work.busy.as_mut().and_then(|wait| wait.next()) else {
+            ready.work.busy = None;
+            self.detours.spawn(Arc::clone(&self.lane).wait_as_copy(ready, Wait::Busy));
+            return;
+        };
+        let stop = self.lane.common.stop.clone();
+        self.detours.spawn(async move {
+            stop.run_until_cancelled(tokio::time::sleep_until(next)).await;
+            Detour::Ready(ready)
+        });
+    }
+
+    /// Starts a handler.
+    pub(super) fn start(&mut self, mut claimed: Claimed) {
+        let lane = Arc::clone(&self.lane);
+        if !lane.lets_run(&mut claimed) {
+            return drop(self.detours.spawn(lane.give_up(claimed, NotSettled::Held)));
+        }
+        let started = lane.health.starts();
+        let run = async move {
+            let ran = lane.run(&mut claimed, started).await;
+            (claimed, ran)
+        };
+        if !self.lane.inline {
+            self.running.spawn(run);
+            return;
+        }
+        // The task's budget must not end here: what is not ready by then would be polled again for nothing.
+        let mut run = Box::pin(run);
+        match unconstrained(&mut run).now_or_never() {
+            Some(ran) => self.ran(Ok(ran)),
+            None => drop(self.running.spawn(run)),
+        }
+    }
+
+    /// Takes the end of a run.
+    pub(super) fn ran(&mut self, ran: Result<Ran, JoinError>) {
+        let (mut claimed, ran) = match ran {
+            Ok(ran) => ran,
+            // The delivery is not answered: the broker delivers it again.
+            Err(error) => {
+                return tracing::error!(%error, event_type = %self.lane.event_type, "a run has ended without a result");
+            }
+        };
+        let lane = Arc::clone(&self.lane);
+        match ran {
+            Ok(decision) => self.carry_out(claimed, decision),
+            // The event keeps its place.
+            Err(NotSettled::Again(after)) => {
+                self.running.spawn(async move {
+                    let ran = lane.run_after(after, &mut claimed).await;
+                    (claimed, ran)
+                });
+            }
+            Err(why) => drop(self.detours.spawn(lane.give_up(claimed, why))),
+        }
+    }
+
+    /// Carries out a decision. An event that needs no follow-up is settled with the next call.
+    pub(super) fn carry_out(&mut self, claimed: Claimed, decision: Decision) {
+        fail_point!("work.handled");
+        if let Decision::Finish(_) = decision {
+            return self.finished.push_back(claimed.finished(&decision, &self.lane));
+        }
+        let (lane, permit) = (Arc::clone(&self.lane), self.permit.clone());
+        self.detours.spawn(async move {
+            let (published, _) = for_a_while(permit, lane.follow_up(&claimed, decision)).await;
+            match published {
+                Ok(end) => Detour::Ended(claimed.ended(end)),
+                Err(disposition) => lane.give_up(claimed, NotSettled::Answer(disposition)).await,
+            }
+        });
+    }
+
+    /// Takes the end of a detour.
+    pub(super) fn came_back(&mut self, detour: Result<Detour, JoinError>) {
+        match detour {
+            Ok(Detour::Over) => {}
+            Ok(Detour::Ready(ready)) => self.wait_again(ready),
+            Ok(Detour::Ended(ended)) => self.finished.push_back(ended),
+            // The delivery is not answered: the broker delivers it again.
+            Err(error) => tracing::error!(%error, event_type = %self.lane.event_type, "an event was left unsettled"),
+        }
+    }
+
+    fn settled(&mut self, ended: Ended, is_settled: bool) {
+        if is_settled {
+            return self.acknowledge(ended);
+        }
+        // The key of this event is damaged. Other events do not wait for it.
+        let lane = Arc::clone(&self.lane);
+        self.detours.spawn(async move {
+            lane.settle_one(ended).await.acknowledge().await;
+            Detour::Over
+        });
+    }
+
+    /// Acknowledges the delivery of an event that is settled.
+    pub(super) fn acknowledge(&mut self, ended: Ended) {
+        let written = ended.settled(&self.lane).acknowledge();
+        self.written(written);
+    }
+
+    /// Keeps an answer until it is written, or until the loop ends.
+    pub(super) fn written(&mut self, written: Written) {
+        self.written.push_back(written);
+        while self.written.front_mut().is_some_and(Written::is_done) {
+            self.written.pop_front();
+        }
+    }
+}
+
+impl Lane {
+    /// Takes the register's answer to a claim that was made at `asked`.
+    pub(in crate::work) fn grant(
+        &self,
+        ready: Ready,
+        answer: Result<ClaimAnswer, RegisterError>,
+        asked: Instant,
+    ) -> Result<Granted, (Ready, NotSettled)> {
+        let (fence, crashes, stamp) = match answer {
+            Ok(ClaimAnswer::Run { fence, crashes, stamp }) => (fence, crashes, stamp),
+            Ok(ClaimAnswer::Alone) => return Err((ready.refused(), NotSettled::Alone)),
+            Ok(ClaimAnswer::Busy) => return Err((ready.refused(), NotSettled::Busy)),
+            Ok(ClaimAnswer::Later(time)) => return Err((ready.refused(), NotSettled::Later(time))),
+            Ok(answer @ (ClaimAnswer::Stale | ClaimAnswer::Replaced)) => {
+                return Err((ready.refused(), NotSettled::Unwanted(answer)));
+            }
+            Err(error) => return Err((ready, NotSettled::Damaged(error))),
+        };
+        fail_point!("work.claimed");
+        let claimed = ready.claimed(self, stamp, fence, asked);
+        let event = claimed.event();
+        if let Some(expired) = self.expired(event, crashes) {
+            return Ok((claimed, Some(expired)));
+        }
+        let too_often = if self.spec.keeps_order() || crashes == 0 {
+            None
+        } else {
+            let now = self.common.clock.now();
+            settlement::crashed(crashes, event.crashes, event.attempts, self.spec.crash_limit, now)
+        };
+        // A type that keeps its order claims anew for each try.
+        if too_often.is_none() && crashes > 0 && claimed.tries() == 0 {
+            tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, crashes, "event runs again; it was started before and never settled");
+        }
+        Ok((claimed, too_often))
+    }
+
+    /// Returns an event of a type without the register as one that may run, and a decision if it has expired.
+    pub(in crate::work) fn without_claim(&self, ready: Ready) -> Granted {
+        let expired = self.expired(&ready.work.event, 0);
+        (ready.unclaimed(), expired)
+    }
+
+    fn expired(&self, event: &Event, crashes: u32) -> Option<Decision> {
+        event.expires?;
+        let now = self.common.clock.of_redis();
+        event.expired(crashes, now).map(|at| settlement::expired(at, self.spec.on_expiry, now))
+    }
+}

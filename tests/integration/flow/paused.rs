@@ -61,10 +61,14 @@ async fn expect_quiet(runs: &[Runs], looks: u32) {
 }
 
 /// Waits until the worker has read that the type is paused. It goes by its last word until then: it is ready because it consumes, and so
-/// has a consumer, or because the type is paused.
+/// has a consumer, or because the type is paused. Many looks in a row find no consumer, because a worker that consumes anew has none for a
+/// moment.
 async fn expect_paused(readiness: &Readiness, amqp: &Amqp, queue: &str) {
+    let mut looks = 0;
     eventually("the worker is paused", async || {
-        (readiness.is_ready() && amqp.consumers(queue).await == 0).then_some(())
+        let is_paused = readiness.is_ready() && amqp.consumers(queue).await == 0;
+        looks = if is_paused { looks + 1 } else { 0 };
+        (looks == 20).then_some(())
     })
     .await;
 }

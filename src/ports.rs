@@ -435,6 +435,11 @@ pub trait Clock: Send + Sync + 'static {
         None
     }
 
+    /// Whether [`of_redis`](Self::of_redis) is the time of Redis, where there is one.
+    fn is_compared(&self) -> bool {
+        true
+    }
+
     /// Returns the present time by the clock that all machines share: this machine's, or Redis's if this machine's is wrong.
     fn shared(&self) -> Timestamp {
         clocks::shared(self.now(), self.ahead())

@@ -49,7 +49,7 @@ const UNCONFIRMED: usize = 1_000;
 /// The pause after an error. The broker may close the channel or the connection for each record that it refuses.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How long the last records may take when the program ends. A person's command has to connect in it.
+/// How long the last records may take when the program ends. A command also connects within this time.
 const LAST: Duration = Duration::from_secs(2);
 
 /// Publishes records in the background.
@@ -104,7 +104,7 @@ impl Records {
         }
     }
 
-    /// Tells what a person has done to an event, or what has happened to none in particular. `fill` adds what the record says about it.
+    /// Tells of a transition that no run causes: a person's command, a pause, a breaker. `fill` adds what the record says about it.
     pub(crate) fn tell_that(&self, transition: TransitionName, fill: impl FnOnce(&mut LifeCycleRecord)) {
         if self.told.takes(&transition) {
             self.send(|| {

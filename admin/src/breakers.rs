@@ -11,6 +11,8 @@ use hatchery::{
     },
 };
 
+use jiff::Timestamp;
+
 /// The circuit breakers of a topology, for people.
 pub struct Breakers(pub Events);
 
@@ -83,6 +85,28 @@ impl Breakers {
             })
         };
         Ok(types.iter().filter_map(info).collect())
+    }
+
+    /// Returns the time by Redis's clock, by which a breaker is open or half-open.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.0.shared.clock.of_redis()
+    }
+
+    /// Forgets the states of breakers that have left the file: one that comes back later must not begin open.
+    ///
+    /// # Errors
+    /// When Redis does not answer. The call may be repeated.
+    pub(crate) async fn forget_left(&self) -> Result<(), RegisterError> {
+        let (register, types) = (&self.0.shared.register, &self.0.shared.topology.types);
+        let is_shared = |spec: &TypeSpec| spec.register && spec.breaker.is_some();
+        for (name, text) in register.states(StateKind::Breaker).await? {
+            if !types.iter().any(|(of, spec)| is_shared(spec) && spec.first_name(of).as_str() == name) {
+                // If a worker has just changed it, the worker has an older file, and the next apply is soon enough.
+                register.replace_state(StateKind::Breaker, &name, Some(&text), None).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Closes the breaker of a type: its events start as usual. Returns whether it was open.

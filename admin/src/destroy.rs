@@ -7,7 +7,6 @@ use std::{
 };
 
 use hatchery::BrokerError;
-use jiff::Timestamp;
 
 use crate::{
     admin::Admin,
@@ -52,8 +51,11 @@ impl Admin {
             return Ok(doomed);
         }
         // A destroy does not fail because of what it forgets.
-        let switches = self.switches().await.ok().flatten().unwrap_or_default();
-        let now = Timestamp::now();
+        let switches = self.switches().await.unwrap_or_else(|error| {
+            watch.warn(&format!("which pauses it forgets is not known: {error}"));
+            None
+        });
+        let (switches, now) = (switches.unwrap_or_default(), self.time().await?);
         let pauses = switches.pauses.into_iter().filter(|pause| pause.lasts(now)).collect();
         Ok(Doomed { pauses, ..doomed })
     }

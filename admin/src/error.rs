@@ -105,6 +105,9 @@ pub enum AdminError {
         "the stream with the switches is empty, or has lost the majority of its nodes: run `topology apply` if all nodes are up"
     )]
     NoSwitches,
+    /// RabbitMQ does not tell how many consumers a queue has.
+    #[error("nothing is known of the queue {0}: its node is down, or the user has no right on it")]
+    Uncounted(String),
     /// Somebody else changed the switches for all of the `patience`, and holds this lock. Nothing was written.
     #[error("another pause or apply holds {0}; nothing was written")]
     SwitchesHeld(String),

@@ -44,9 +44,9 @@ pub struct BreakerSpec {
 /// The errors that open a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errors {
-    /// So many.
+    /// This number of errors.
     Count(u64),
-    /// A part of all runs.
+    /// This share of the runs.
     Share {
         /// The part, in thousandths.
         thousandths: u64,
@@ -122,7 +122,7 @@ pub enum Phase {
     },
     /// Events start.
     Closed {
-        /// The hand that has closed the breaker. `None` if it was never open.
+        /// Who closed the breaker. `None` if it was never open.
         by: Option<ClosedBy>,
     },
 }
@@ -137,7 +137,7 @@ pub struct Grant {
     pub until: Option<i64>,
 }
 
-/// The hand that has closed a breaker.
+/// Who closed a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClosedBy {
@@ -150,7 +150,7 @@ pub enum ClosedBy {
 /// The opening of a breaker, with its cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// When.
+    /// When the breaker opened, in milliseconds since 1970.
     pub at: i64,
     /// The worker whose report opened it.
     pub by: String,
@@ -238,7 +238,7 @@ pub struct Answer {
 pub struct Reporter<'a> {
     /// Its own name.
     pub name: &'a str,
-    /// How long its probes may take, until the grant of one that says nothing is another's.
+    /// After this time without a report, a grant of this worker goes to another one.
     pub patience: Duration,
     /// Whether the file has `notify`.
     pub notifies: bool,
@@ -262,7 +262,7 @@ impl Phase {
 }
 
 impl BreakerState {
-    /// Reads a state. `None` if the text is none.
+    /// Parses a state. `None` if the text is not one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()

@@ -26,7 +26,7 @@ pub struct Switches {
 pub struct Pause {
     /// The name that is paused.
     pub of: Paused,
-    /// The hand that has paused it.
+    /// Who paused it.
     pub by: PausedBy,
     /// The reason, for people.
     pub reason: String,
@@ -55,7 +55,7 @@ pub enum Paused {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(pub Word);
 
-/// The hand that has paused something.
+/// Who paused something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PausedBy {

@@ -154,21 +154,25 @@ impl FromStr for Ttl {
 /// # Ok::<(), hatchery::TtlError>(())
 /// ```
 pub fn parse_duration(text: &str) -> Result<Duration, TtlError> {
-    let Some(signed) = signed(text) else {
-        // If the text is a duration once each number is replaced by 1, only its numbers are too large.
-        let digits = |c: char| c.is_ascii_digit();
-        let ones = text.split_inclusive(|c| !digits(c)).map(|part| match part.trim_start_matches(digits) {
-            rest if rest.len() < part.len() => format!("1{rest}"),
-            rest => rest.to_owned(),
-        });
-        let is_one = signed(&ones.collect::<String>()).is_some();
-        return Err(if is_one { TtlError::Endless(text.to_owned()) } else { TtlError::NotADuration(text.to_owned()) });
-    };
-    Duration::try_from(signed).map_err(|_| TtlError::Negative(text.trim().to_owned()))
+    // With each number replaced by 1, a text shows that a number is too large, or that a zero hides months or years.
+    let digits = |c: char| c.is_ascii_digit();
+    let ones = text.split_inclusive(|c| !digits(c)).map(|part| match part.trim_start_matches(digits) {
+        rest if rest.len() < part.len() => format!("1{rest}"),
+        rest => rest.to_owned(),
+    });
+    let ones = ones.collect::<String>().trim().parse::<Span>().ok();
+    let has_months = |span: &Span| span.get_months() != 0 || span.get_years() != 0;
+    match text.trim().parse().ok().and_then(length) {
+        Some(signed) if !ones.as_ref().is_some_and(has_months) => {
+            Duration::try_from(signed).map_err(|_| TtlError::Negative(text.trim().to_owned()))
+        }
+        None if ones.and_then(length).is_some() => Err(TtlError::Endless(text.to_owned())),
+        _ => Err(TtlError::NotADuration(text.to_owned())),
+    }
 }
 
-fn signed(text: &str) -> Option<SignedDuration> {
-    text.trim().parse::<Span>().ok()?.to_duration(SpanRelativeTo::days_are_24_hours()).ok()
+fn length(span: Span) -> Option<SignedDuration> {
+    span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()
 }
 
 /// Formats a duration to the millisecond, for people: `26m 25s`.
@@ -293,6 +297,7 @@ mod tests {
     #[case("", "not a duration")]
     #[case("five minutes", "not a duration")]
     #[case("1month", "not a duration")]
+    #[case("0mo 5m", "not a duration")]
     fn a_ttl_that_rabbitmq_would_refuse_is_refused(#[case] written: &str, #[case] why: &str) {
         let error = written.parse::<Ttl>().expect_err("invalid").to_string();
         assert!(error.contains(why), "{error}");

@@ -62,7 +62,7 @@ impl Lane {
                 }
                 (if alone { isolation.alone().await } else { isolation.shared().await }, waits)
             };
-            let Some((permit, waits)) = self.unless_over(over, ready.work.deadline, permit).await else {
+            let Some((permit, waits)) = unless_over(over, ready.work.deadline, permit).await else {
                 return (Err((ready, NotSettled::Answer(Disposition::GiveBack))), None);
             };
             // Paused meanwhile.
@@ -168,26 +168,11 @@ impl Lane {
             };
             self.common.register_failed(asked, &error);
             let pause = tokio::time::sleep(pauses.next().unwrap_or_default());
-            if self.unless_over(over, ready.work.deadline, pause).await.is_none() {
+            if unless_over(over, ready.work.deadline, pause).await.is_none() {
                 // The claim may have been granted, and only the answer was lost.
                 self.unclaim(ready).await;
                 return None;
             }
-        }
-    }
-
-    /// Returns what this waits for. `None` if `over` is cancelled, or the deadline has passed.
-    async fn unless_over<T>(
-        &self,
-        over: &CancellationToken,
-        deadline: Instant,
-        wait: impl Future<Output = T>,
-    ) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = over.cancelled() => None,
-            () = tokio::time::sleep_until(deadline) => None,
-            done = wait => Some(done),
         }
     }
 
@@ -217,5 +202,15 @@ impl Lane {
             }
             tokio::time::sleep(pauses.next().unwrap_or_default()).await;
         }
+    }
+}
+
+/// Returns what this waits for. `None` if `over` is cancelled, or the deadline has passed.
+async fn unless_over<T>(over: &CancellationToken, deadline: Instant, wait: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = over.cancelled() => None,
+        () = tokio::time::sleep_until(deadline) => None,
+        done = wait => Some(done),
     }
 }

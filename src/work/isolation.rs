@@ -32,7 +32,7 @@ pub(super) type Together = Shared<BoxFuture<'static, Arc<Permit>>>;
 /// The lock.
 pub(super) struct Isolation {
     lock: Arc<RwLock<()>>,
-    /// How many events wait to run alone, or are put into quarantine.
+    /// How many events run alone or wait for that, or are put into quarantine.
     wanted: watch::Sender<usize>,
 }
 
@@ -55,18 +55,14 @@ impl Isolation {
 
     /// Waits until nothing runs. From this call on nothing starts.
     pub(super) async fn alone(&self) -> Permit {
-        let _wanted = self.nothing_starts();
-        Permit::new(Arc::clone(&self.lock).write_owned().await)
+        let wanted = self.nothing_starts();
+        Permit::new((Arc::clone(&self.lock).write_owned().await, wanted))
     }
 
     /// Waits until nothing runs, for several suspects at a time. From this call on nothing starts.
     pub(super) fn together_alone(&self) -> Together {
         let (lock, wanted) = (Arc::clone(&self.lock), self.nothing_starts());
-        let alone = async move {
-            let permit = Permit::new(lock.write_owned().await);
-            drop(wanted);
-            Arc::new(permit)
-        };
+        let alone = async move { Arc::new(Permit::new((lock.write_owned().await, wanted))) };
         alone.boxed().shared()
     }
 

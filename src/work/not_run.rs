@@ -150,7 +150,9 @@ impl Lane {
     pub(super) async fn let_go(&self, claimed: Claimed, why: &NotSettled) -> Ready {
         let (mut ready, lease) = claimed.given_up();
         let is_cut_off = ready.work.has_begun && matches!(why, NotSettled::Answer(Disposition::GiveBack));
-        if lease.is_some() && !(is_cut_off && ready.work.event.expires.is_some()) {
+        // One crash is enough to tell that the event was started, and a release keeps it.
+        let forgets_start = ready.work.event.expires.is_some() && ready.work.crashes == 0;
+        if lease.is_some() && !(is_cut_off && forgets_start) {
             self.unclaim(&mut ready).await;
             fail_point!("work.released");
         }

@@ -40,6 +40,8 @@ pub(super) struct Work {
     pub(super) has_id: bool,
     /// Whether a run of this delivery has begun here.
     pub(super) has_begun: bool,
+    /// How often the register knows a start of the event that was never settled.
+    pub(super) crashes: u32,
     /// Failed runs in place so far.
     tries: u32,
     /// The wait for a reference that is busy.
@@ -90,6 +92,7 @@ impl Ready {
             token: None,
             has_id,
             has_begun: false,
+            crashes: 0,
             tries: 0,
             busy: None,
             copying: None,
@@ -120,8 +123,14 @@ impl Ready {
     }
 
     /// Returns the event as one that may run, because the register has granted its claim, which was made at `asked`.
-    pub(super) fn claimed(mut self, lane: &Lane, stamp: CopyVersion, fence: i64, asked: Instant) -> Claimed {
-        self.work.copying = None;
+    pub(super) fn claimed(
+        mut self,
+        lane: &Lane,
+        stamp: CopyVersion,
+        (fence, crashes): (i64, u32),
+        asked: Instant,
+    ) -> Claimed {
+        (self.work.copying, self.work.crashes) = (None, crashes);
         if self.work.event.stamp != stamp {
             Arc::make_mut(&mut self.work.event).stamp = stamp;
         }

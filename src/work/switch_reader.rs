@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use backon::BackoffBuilder as _;
+use jiff::Timestamp;
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -21,6 +22,9 @@ const FIRST: Duration = Duration::from_secs(5);
 /// After this long the switches are set anew: Redis may have told another time meanwhile, by which a pause has ended or has not.
 const LOOK: Duration = Duration::from_secs(30);
 
+/// After this long, as long as Redis has not told its time. No pause ends until then: the clock of this machine may be hours ahead.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+
 /// Follows the switches until the worker ends.
 pub(super) async fn follow(common: Arc<Common>) {
     let known = watch::Sender::new(Known::default());
@@ -31,11 +35,12 @@ pub(super) async fn follow(common: Arc<Common>) {
 /// Sets the switches when a word comes, and when a pause ends by itself.
 async fn set(common: &Common, mut known: watch::Receiver<Known>) {
     loop {
-        let now = common.clock.of_redis();
+        let is_compared = common.clock.is_compared();
+        let (now, look) = if is_compared { (common.clock.of_redis(), LOOK) } else { (Timestamp::MIN, FIRST_LOOK) };
         let end = {
             let known = known.borrow_and_update();
             common.switches.set(&known, now);
-            known.next_end(now).map_or(LOOK, |end| until(now, end).min(LOOK))
+            known.next_end(now).map_or(look, |end| until(now, end).min(look))
         };
         tokio::select! {
             changed = known.changed() => if changed.is_err() { return },
@@ -90,8 +95,9 @@ impl Reader<'_> {
             let unread = self.known.borrow().unread.clone();
             match unread {
                 Some(why) if any => self.outage.begins(&why, false),
-                Some(_) => {}
-                None => self.outage.ends(),
+                None if any => self.outage.ends(),
+                // An empty stream.
+                _ => {}
             }
         }
     }

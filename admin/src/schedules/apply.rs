@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Schedules;
-use crate::{admin::Admin, error::AdminError, results::ScheduleChanges, watch::Watch};
+use crate::{admin::Admin, breakers::Breakers, error::AdminError, results::ScheduleChanges, watch::Watch};
 
 /// How long Redis may take to answer. A plan works without Redis, so it does not wait long.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -32,13 +32,16 @@ impl Admin {
         !self.topology().schedules.is_empty() || self.is_redis_given && self.uses_register()
     }
 
-    /// Arms the schedules of the file, and removes those that have left it.
+    /// Arms the schedules of the file, and removes from Redis those that have left it, and such breakers.
     pub(crate) async fn arm(&self, watch: &dyn Watch) -> Result<ScheduleChanges, AdminError> {
         if !self.has_schedules() {
             return Ok(Vec::new());
         }
         let hatchery = self.builder.clone().connect().await?;
         let changes = Schedules(hatchery.events()).apply().await;
+        if let Err(error) = Breakers(hatchery.events()).forget_left().await {
+            watch.warn(&format!("cannot look for breakers in Redis that have left the file: {error}"));
+        }
         hatchery.close().await;
         match changes {
             // A file without schedules has none to remove most of the time.

@@ -124,27 +124,20 @@ fn pauses(seen: &Observation) -> Vec<PauseLine> {
 /// Returns what is not known and has no finding.
 fn unknown(topology: &Topology, seen: &Observation) -> Vec<String> {
     let blind = seen.blind.iter().filter_map(|blind| match blind {
-        Blind::Management { .. } | Blind::Switches { .. } | Blind::Breakers { .. } => None,
-        Blind::Channels => Some("whether connections of other users acknowledge, and whether their handlers are available: this user needs the tag `monitoring`"),
-        Blind::Writes => Some("whether Redis takes writes: the user of --redis-url (REDIS_URL) may not write"),
-        Blind::Eviction => Some("whether Redis evicts keys: the user of --redis-url (REDIS_URL) may not call INFO (+info)"),
-        Blind::Rates => Some("rates, and whether consumers acknowledge: management.rates_mode is `none`"),
+        Blind::Management { .. } => None,
+        Blind::Switches { why } => Some(format!("what is paused: {why}")),
+        Blind::Breakers { why } => breakers(topology, true, why),
+        Blind::Channels => Some("whether connections of other users acknowledge, and whether their handlers are available: this user needs the tag `monitoring`".to_owned()),
+        Blind::Writes => Some("whether Redis takes writes: the user of --redis-url (REDIS_URL) may not write".to_owned()),
+        Blind::Eviction => Some("whether Redis evicts keys: the user of --redis-url (REDIS_URL) may not call INFO (+info)".to_owned()),
+        Blind::Rates => Some("rates, and whether consumers acknowledge: management.rates_mode is `none`".to_owned()),
     });
-    let redis = matches!(seen.redis, Redis::NotGiven).then_some("delayed events: set --redis-url (REDIS_URL)");
+    let redis = matches!(seen.redis, Redis::NotGiven).then(|| "delayed events: set --redis-url (REDIS_URL)".to_owned());
     let back = just_back(seen).map(|up_for| {
         format!("whether types without a consumer have workers: Redis was started {}s ago", up_for.as_secs())
     });
-    let switches = seen.blind.iter().filter_map(|blind| match blind {
-        Blind::Switches { why } => Some(format!("what is paused: {why}")),
-        _ => None,
-    });
-    let of_redis = seen.blind.iter().filter_map(|blind| match blind {
-        Blind::Breakers { why } => breakers(topology, true, why),
-        _ => None,
-    });
     let of_workers = breakers(topology, false, "with `register: off` each worker has its own, and its log tells");
-    let unknown = blind.chain(redis).map(str::to_owned).chain(switches).chain(back);
-    unknown.chain(of_redis).chain(of_workers).chain(unreported(topology, seen)).collect()
+    blind.chain(redis).chain(back).chain(of_workers).chain(unreported(topology, seen)).collect()
 }
 
 /// Returns a sentence about the types with a breaker that workers share, or do not.

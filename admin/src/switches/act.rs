@@ -10,6 +10,8 @@ use hatchery::internals::{
     words::{Word, nearest},
 };
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::{change::FIRST, schedules::unfinished};
@@ -29,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(250);
 pub enum Until {
     /// At this time, by Redis's clock.
     At(Timestamp),
-    /// So long after it began.
+    /// This long after it began.
     After(Duration),
 }
 
@@ -49,7 +51,7 @@ pub struct Switched {
 }
 
 /// A queue that workers still consume although it is paused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NotFollowing {
     /// The queue.
     pub queue: String,
@@ -108,11 +110,11 @@ impl Admin {
             Ok(Some(names.iter().fold(known, |switches, of| switches.with(pause(of), since))))
         };
         let (before, after) = self.change(FIRST, patience, watch, next).await?;
-        let after = of_these(after, what);
+        let after = of_these(after, what, since);
         self.hold_schedules(&after).await.map_err(|error| unfinished(&error))?;
         Ok(Switched {
             not_following: self.wait_for_workers(what, watch).await.map_err(|error| unknown(&error))?,
-            before: of_these(before, what),
+            before: of_these(before, what, since),
             after,
             held: Vec::new(),
             next: Vec::new(),
@@ -137,10 +139,10 @@ impl Admin {
         let switches = after.clone().unwrap_or_default();
         let held = what.iter().filter_map(|of| Some((of.clone(), switches.paused(of, now)?.clone())));
         Ok(Switched {
-            before: of_these(before, what),
+            before: of_these(before, what, now),
             held: held.collect(),
             next: self.resume_schedules(what).await.map_err(|error| unfinished(&error))?,
-            after: of_these(after, what),
+            after: of_these(after, what, now),
             not_following: Vec::new(),
         })
     }
@@ -175,8 +177,8 @@ impl Admin {
     /// Waits until no worker consumes the queues of what is paused. Returns those that still have consumers after ten seconds.
     ///
     /// A quorum queue counts a consumer that is cancelled until its last delivery is answered, and a worker keeps what it has not started
-    /// (measured). The list of the management API has it no more, but is some seconds old. So either no consumer is counted, or none was
-    /// listed for longer than that.
+    /// (measured), and none of one without a leader. The list of the management API has the consumers of both right, but is some seconds
+    /// old. So either none is counted and none listed, or none was listed for longer than that.
     async fn wait_for_workers(&self, what: &[Paused], watch: &dyn Watch) -> Result<Vec<NotFollowing>, AdminError> {
         let names = Names::new(self.topology().name.clone());
         let queues: Vec<String> = consumed(self, &names, what).into_iter().collect();
@@ -184,14 +186,15 @@ impl Admin {
         let (mut is_told, mut unlisted) = (false, None);
         loop {
             let counted = self.counted_consumers(&queues).await?;
-            if counted.is_empty() {
-                return Ok(counted);
-            }
+            let is_none_counted = counted.is_empty();
             // Without the list a worker that holds events counts too.
             let left = match self.all_consumers().await {
-                Some(all) => listed_consumers(&counted, &all),
+                Some(all) => listed_consumers(&queues, &all),
                 None => counted,
             };
+            if is_none_counted && left.is_empty() {
+                return Ok(left);
+            }
             if !left.is_empty() {
                 unlisted = None;
                 if Instant::now() >= until {
@@ -222,6 +225,11 @@ impl Admin {
             return Ok(Vec::new());
         }
         let looked = look(&self.broker, self.builder.connection_name(), &[], queues).await?;
+        if let Some(queue) =
+            queues.iter().find(|queue| !looked.queues.contains_key(*queue) && !looked.missing.contains(*queue))
+        {
+            return Err(AdminError::Uncounted(queue.clone()));
+        }
         let counted = looked.queues.into_iter().map(|(queue, counts)| {
             let consumers = counts.consumers.unwrap_or_default();
             NotFollowing { queue, consumers, programs: Vec::new() }
@@ -231,8 +239,8 @@ impl Admin {
 }
 
 /// Returns those of these queues that the list of all consumers has.
-fn listed_consumers(counted: &[NotFollowing], all: &[Consumer]) -> Vec<NotFollowing> {
-    let listed = counted.iter().map(|NotFollowing { queue, .. }| {
+fn listed_consumers(queues: &[String], all: &[Consumer]) -> Vec<NotFollowing> {
+    let listed = queues.iter().map(|queue| {
         let consumers: Vec<&Consumer> = all.iter().filter(|consumer| consumer.queue == *queue).collect();
         let programs: BTreeSet<String> = consumers.iter().filter_map(|consumer| program(consumer)).collect();
         let (consumers, programs) = (consumers.len() as u64, programs.into_iter().collect());
@@ -265,7 +273,8 @@ fn consumed(admin: &Admin, names: &Names, what: &[Paused]) -> BTreeSet<String> {
     queues
 }
 
-fn of_these(switches: Option<Switches>, what: &[Paused]) -> Vec<Pause> {
+/// Returns the pauses of these that are not over.
+fn of_these(switches: Option<Switches>, what: &[Paused], now: Timestamp) -> Vec<Pause> {
     let pauses = switches.unwrap_or_default().pauses.into_iter();
-    pauses.filter(|pause| what.contains(&pause.of)).collect()
+    pauses.filter(|pause| what.contains(&pause.of) && pause.lasts(now)).collect()
 }

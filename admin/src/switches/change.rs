@@ -128,7 +128,8 @@ impl Admin {
     }
 
     /// Returns the time by Redis's clock, by which pauses end; that of this machine if the topology needs no Redis, or it does not answer.
-    pub(super) async fn time(&self) -> Result<Timestamp, AdminError> {
+    #[doc(hidden)]
+    pub async fn time(&self) -> Result<Timestamp, AdminError> {
         let now = Timestamp::now();
         if !(self.uses_register() && self.is_redis_given) {
             return Ok(now);

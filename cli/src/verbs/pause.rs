@@ -117,18 +117,7 @@ pub(crate) struct Answer {
     /// The pauses of all that still hold something that was resumed.
     held_by: Vec<PauseLine>,
     /// The queues that workers still consume although they are paused.
-    not_following: Vec<NotFollowingView>,
-}
-
-/// A queue that workers still consume although it is paused.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct NotFollowingView {
-    /// The queue.
-    queue: String,
-    /// The number of its consumers.
-    consumers: u64,
-    /// The programs that consume it. Empty if the management API does not tell.
-    programs: Vec<String>,
+    not_following: Vec<NotFollowing>,
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -175,7 +164,7 @@ fn show(switched: &Switched, text: &str, output: Output) -> anyhow::Result<()> {
         pauses: after.iter().map(PauseLine::from).collect(),
         ended: before.iter().filter(|pause| !after.contains(pause)).map(PauseLine::from).collect(),
         held_by: held.iter().map(|(_, pause)| PauseLine::from(pause)).collect(),
-        not_following: not_following.iter().cloned().map(NotFollowingView::from).collect(),
+        not_following: not_following.clone(),
     })?)
 }
 
@@ -218,10 +207,4 @@ fn consumed(left: &NotFollowing) -> String {
         programs => format!(" ({})", programs.join(", ")),
     };
     format!("queue {queue} has {consumers} consumer{s}{by}")
-}
-
-impl From<NotFollowing> for NotFollowingView {
-    fn from(NotFollowing { queue, consumers, programs }: NotFollowing) -> Self {
-        Self { queue, consumers, programs }
-    }
 }

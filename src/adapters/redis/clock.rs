@@ -44,6 +44,10 @@ impl Clock for ComparedClock {
         });
         Some(ahead.unwrap_or_default())
     }
+
+    fn is_compared(&self) -> bool {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
 }
 
 /// A machine whose clock is wrong, as its worker has reported it.

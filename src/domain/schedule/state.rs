@@ -345,7 +345,9 @@ impl ScheduleState {
         let failed = matches!(outcome, RunOutcome::DeadLetter(_));
         if failed && link.rule.on_failure == OnScheduleFailure::Pause && self.digest == link.digest {
             let reason = outcome.to_string();
-            self.paused.get_or_insert(SchedulePause { since: now, reason, is_switched: false, until: None });
+            // A person's pause may end by itself, and this one must not.
+            let paused = self.paused.take().filter(|paused| !paused.is_switched);
+            self.paused = paused.or(Some(SchedulePause { since: now, reason, is_switched: false, until: None }));
         }
         self
     }
@@ -365,9 +367,12 @@ impl ScheduleState {
         }
     }
 
-    /// Returns the state while the switches pause this schedule.
+    /// Returns the state while the switches pause this schedule. The pause that a failed event has begun stays: a person ends it.
     #[must_use]
     pub fn switched_on(self, pause: &Pause) -> Self {
+        if self.paused.as_ref().is_some_and(|paused| !paused.is_switched) {
+            return self;
+        }
         let since = self.paused.map_or(pause.since.as_millisecond(), |paused| paused.since);
         let until = pause.until.map(Timestamp::as_millisecond);
         Self { paused: Some(SchedulePause { since, reason: pause.reason.clone(), is_switched: true, until }), ..self }

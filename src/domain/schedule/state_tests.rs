@@ -141,6 +141,21 @@ fn a_schedule_follows_the_switches() {
         ..before
     };
     assert_eq!(failed.clone().switched(None, Some(&definition), at(8 * SECOND)), failed);
+    let until = Pause { until: Some(at(20 * SECOND)), ..closed(at(8 * SECOND)) };
+    assert_eq!(failed.clone().switched(Some(&until), Some(&definition), at(8 * SECOND)), failed);
+}
+
+#[test]
+fn a_run_that_fails_during_a_pause_pauses_beyond_its_end() {
+    let mut definition = definition("1");
+    definition.rule.on_failure = OnScheduleFailure::Pause;
+    let (link, until) =
+        (definition.link(10 * SECOND), Pause { until: Some(at(20 * SECOND)), ..closed(at(5 * SECOND)) });
+    let runs = armed(&definition, 10 * SECOND).started(&link, at(10 * SECOND), at(60 * SECOND));
+    let failed = runs.switched_on(&until).ended(&link, at(12 * SECOND), &RunOutcome::DeadLetter("no".to_owned()));
+    for switch in [Some(&until), None] {
+        assert_eq!(failed.clone().switched(switch, Some(&definition), at(30 * SECOND)), failed);
+    }
 }
 
 #[test]

@@ -31,8 +31,7 @@ pub(in crate::file) static LIFE_CYCLE_LEVEL: Level = Level {
             SECOND,
             LONGEST,
             Value("7d"),
-            "How long a transition is kept, unless `max-size` removes it before. RabbitMQ removes a whole segment of the stream, a tenth \
-             of `max-size`, once a newer one begins. So a transition of a quiet topology stays longer.",
+            "How long a transition is kept at least, unless `max-size` removes it before.",
             "life-cycle:\n  keep: 30d",
         ),
         MAX_SIZE.disk(

@@ -229,7 +229,7 @@ impl Lane {
             Err(error) => return Err((ready, NotSettled::Damaged(error))),
         };
         fail_point!("work.claimed");
-        let claimed = ready.claimed(self, stamp, fence, asked);
+        let claimed = ready.claimed(self, stamp, (fence, crashes), asked);
         let event = claimed.event();
         if let Some(expired) = self.expired(event, crashes) {
             return Ok((claimed, Some(expired)));

@@ -272,6 +272,25 @@ async fn the_last_word_counts_while_the_stream_cannot_be_read() {
     worker.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_declared_anew_and_empty_cannot_be_read() {
+    let (log, world) = (Log::default(), World::default());
+    let _kept = log.keep();
+    write(&world, 1, [paused(event_type("mail"), None)]);
+    let worker = Working::start(&world, &["mail", "keen"], Duration::ZERO);
+    tokio::time::sleep(MINUTE).await;
+    world.hides_streams.store(true, Ordering::SeqCst);
+    // Wakes the reader, which ends.
+    world.publisher().publish(NewEvent::new("keen", "{}").id("wakes")).await.expect("confirmed");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    world.broker.empty_stream("t.control");
+    world.hides_streams.store(false, Ordering::SeqCst);
+    tokio::time::sleep(3 * MINUTE).await;
+    assert_eq!(log.lines("the switches cannot be read").len(), 1);
+    assert_eq!(log.lines("the switches can be read again").len(), 0);
+    worker.stop().await;
+}
+
 /// Half of `ack-timeout` is over during the pause.
 #[rstest]
 #[case::claimed("mail", 4, 0)]

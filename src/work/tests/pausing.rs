@@ -19,12 +19,16 @@ impl Clock for Ahead {
     fn ahead(&self) -> Option<jiff::SignedDuration> {
         self.1.load(Ordering::SeqCst).then(|| HOUR.try_into().expect("an hour"))
     }
+
+    fn is_compared(&self) -> bool {
+        self.1.load(Ordering::SeqCst)
+    }
 }
 
 const HOUR: Duration = Duration::from_hours(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_has_ended_by_a_wrong_clock_holds_once_redis_has_told_its_time() {
+async fn a_pause_that_has_ended_by_a_wrong_clock_holds_before_and_after_redis_has_told_its_time() {
     let (world, clock) = (World::default(), Arc::new(Ahead(Moving(Instant::now()), AtomicBool::default())));
     write(&world, 1, [paused(event_type("mail"), Some(Noon.now() + Duration::from_mins(10)))]);
     let worker = Working::run(world.worker_at(clock.clone()), &world, &["mail"], Duration::ZERO);
@@ -34,9 +38,26 @@ async fn a_pause_that_has_ended_by_a_wrong_clock_holds_once_redis_has_told_its_t
     tokio::time::sleep(MINUTE).await;
     world.put(named("mail.now", "held"));
     tokio::time::sleep(Duration::from_mins(7)).await;
-    assert_eq!(runs(&world), ["before"]);
+    assert_eq!(runs(&world), Vec::<String>::new());
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(runs(&world), ["before", "held"]);
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pauses_add_nothing_to_what_a_worker_holds() {
+    let world = World::default();
+    world.put_all((0..500).map(|n| named("mail.now", &n.to_string())));
+    let worker = Working::run(world.worker().concurrency(1), &world, &["mail"], Duration::from_secs(50));
+    for round in 0..3 {
+        tokio::time::sleep(MINUTE).await;
+        write(&world, 2 * round + 1, [paused(event_type("mail"), None)]);
+        tokio::time::sleep(MINUTE).await;
+        write(&world, 2 * round + 2, []);
+    }
+    tokio::time::sleep(MINUTE).await;
+    let held = 500 - world.broker.waiting().len() - runs(&world).len();
+    assert!(held <= 100, "the prefetch is 100, and it holds {held}");
     worker.stop().await;
 }
 

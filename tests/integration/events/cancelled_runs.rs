@@ -201,7 +201,7 @@ async fn a_run_now_and_a_reschedule_beside_a_running_copy_kill_nothing(
     #[case] event_type: &str,
     #[case] is_finished: bool,
 ) {
-    let declared = declared("{ import: { coalesce: latest, lease: 1s }, mail: { lease: 1s } }").await;
+    let declared = declared("{ import: { coalesce: latest, lease: 3s }, mail: { lease: 3s } }").await;
     let hatchery = declared.connect().await;
     let (over, runs, told) = (CancellationToken::new(), Runs::default(), Arc::new(AtomicUsize::new(0)));
     let (ends, noted, counted) = (over.clone(), runs.clone(), told.clone());

@@ -21,6 +21,7 @@ use crate::support::{
     broker::eventually,
     declared::{Declared, publish_all},
     logs::Logs,
+    process::Place,
     redis, say,
     workers::{Runs, Working},
 };
@@ -213,8 +214,8 @@ async fn an_emptied_redis_closes_no_breaker() {
 async fn an_emptied_redis_grants_no_more_probes() {
     let eight = Eight::start("10s", 1_000).await;
     until_phase("the breaker is open", &eight.hatchery, "pay", is_open).await;
-    let before = eight.quiet().await;
     eight.provider.hangs.store(true, Ordering::SeqCst);
+    let before = eight.quiet().await;
     let are_five_tried = |phase: &Phase| matches!(phase, Phase::HalfOpen { grants } if grants.len() == 5);
     let tried = until_phase("five events are tried", &eight.hatchery, "pay", are_five_tried).await;
     eventually("they run", async || (eight.runs.count() == before + 5).then_some(())).await;
@@ -289,6 +290,19 @@ async fn twenty_openings_put_no_event_into_quarantine() {
     let summary = worker.stop().await;
     let of = (summary.done, summary.dead_lettered, summary.put_aside, summary.given_back);
     assert_eq!(of, (400, 0, 0, 0), "{summary:?}");
+}
+
+#[tokio::test]
+async fn an_apply_forgets_the_breakers_that_have_left_the_file() {
+    let declared = Declared::new("types: { pay: { breaker: {} }, mail: {} }").await;
+    let (key, state) = (declared.key("breakers"), BreakerState::default().text());
+    let mut connection = redis::connect(&declared.redis_url).await.unwrap();
+    let mut know = ::redis::cmd("HSET");
+    know.arg(&key).arg(&["pay", &state, "mail", &state, "left", &state]).exec_async(&mut connection).await.unwrap();
+    let place = Place::new(&declared);
+    place.run(&mut place.command(&["apply", "--auto-approve"])).await.expect(0);
+    let left: Vec<String> = ::redis::cmd("HKEYS").arg(&key).query_async(&mut connection).await.unwrap();
+    assert_eq!(left, ["pay"]);
 }
 
 /// A text by another hand, and a key of another kind.

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use hatchery::{
     Trouble,
     internals::{
-        breaker::BreakerState,
         redis::ReportedClock,
         schedule::{definition::Definition, state::ScheduleState},
-        switches::{Name, Pause, Paused, PausedBy, Switches},
+        switches::{Pause, Paused},
     },
 };
 use jiff::{SignedDuration, Timestamp};
 use rstest::rstest;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{World, holder, mail};
 use crate::{
@@ -30,7 +29,7 @@ fn alarmed(world: &mut World) {
     world.seen.alarms = Some(vec![Alarm { node: "rabbit@a".to_owned(), resource: "disk".to_owned() }]);
 }
 
-fn wedged(world: &mut World) {
+pub(super) fn wedged(world: &mut World) {
     for _ in 0..2 {
         world.seen.readings.push(world.seen.readings[0].clone());
     }
@@ -40,7 +39,7 @@ fn wedged(world: &mut World) {
     }
 }
 
-fn overdue(world: &mut World) {
+pub(super) fn overdue(world: &mut World) {
     world.seen.overdue = vec![OverdueEvent {
         event_type: mail(),
         reference: None,
@@ -51,7 +50,7 @@ fn overdue(world: &mut World) {
     }];
 }
 
-fn refusing(world: &mut World, trouble: Trouble, why: &str) {
+pub(super) fn refusing(world: &mut World, trouble: Trouble, why: &str) {
     world.register().refusal = Some(Refusal { trouble, why: why.to_owned() });
 }
 
@@ -325,128 +324,6 @@ fn a_finding_says_what_is_wrong(#[case] change: fn(&mut World), #[case] expected
     assert_eq!(words, expected);
 }
 
-#[rstest]
-#[case(Trouble::OutOfMemory, "is out of memory: OOM command not allowed", "memory")]
-#[case(Trouble::ReadOnly, "is read-only: READONLY You can't write against a read only replica", "replication")]
-#[case(Trouble::ReadOnly, "is read-only: MISCONF Redis is configured to save RDB snapshots", "persistence")]
-fn redis_is_asked_for_what_keeps_it_from_writing(#[case] trouble: Trouble, #[case] why: &str, #[case] section: &str) {
-    let mut world = World::new();
-    refusing(&mut world, trouble, why);
-    assert_eq!(world.findings()[0].command(), format!("redis-cli -u \"$REDIS_URL\" info {section}"));
-}
-
-#[test]
-fn a_handler_of_a_type_without_the_register_has_a_command_that_works() {
-    let mut world = World::new();
-    let away = |queue: &str| Consumer {
-        queue: queue.to_owned(),
-        unavailable: Some("refused".to_owned()),
-        ..Consumer::default()
-    };
-    world.seen.consumers = vec![away("billing.processor.log")];
-    let command = world.findings()[0].command();
-    assert_eq!(command, "rabbitmqctl list_consumers -p / queue_name channel_pid arguments");
-    // `topology events list` has the events of one of the types.
-    world.seen.consumers.push(away("billing.processor.mail"));
-    assert_eq!(world.findings()[0].command(), "topology events list --type mail --due-before now");
-}
-
-#[rstest]
-#[case("", "topology events list --type mail --due-before now")]
-#[case(", register: off", "rabbitmqctl list_consumers -p / queue_name channel_pid arguments")]
-fn a_type_that_keeps_its_order_blocks_at_its_oldest_event(#[case] settings: &str, #[case] command: &str) {
-    let file = format!("version: 1\nname: billing\ntypes: {{ mail: {{ on-failure: block{settings} }} }}\n");
-    let mut world = World::of(&file);
-    world.seen.channels = Some(vec![holder(&["billing.processor.mail"], 10, 90)]);
-    overdue(&mut world);
-    let findings = world.findings();
-    assert_eq!(findings.len(), 1, "{findings:?}");
-    let expected = "mail blocks at the oldest event: its worker (reports @ worker-7) has acknowledged none of 10 deliveries for \
-                    1m 30s; the event fails again and again, or the worker is frozen, and the worker's log says which";
-    assert_eq!((findings[0].words().as_str(), findings[0].command().as_str()), (expected, command));
-}
-
-/// A policy of a stranger on these queues, with these keys, beside one that limits nothing.
-fn limited(pattern: &str, definition: Value) -> World {
-    let mut world = World::new();
-    world.policy("short", pattern, "overflow");
-    let policy = world.objects().policies.last_mut().expect("a policy");
-    policy.priority = 200;
-    policy.definition = serde_json::from_value(definition).expect("an object");
-    world.policy("ha", "^billing\\.hatchery", "message-ttl");
-    world
-}
-
-fn commands(world: &World) -> Vec<String> {
-    world.findings().iter().map(Finding::command).collect()
-}
-
-fn clear(policy: &str) -> String {
-    format!("rabbitmqctl clear_policy -p / {policy}")
-}
-
-const PROCESSORS: &str = "^billing\\.processor\\.";
-
-#[test]
-fn a_policy_that_wedges_timers_is_cleared_last() {
-    let limited = |limit: u64| limited(PROCESSORS, json!({ "max-length": limit, "overflow": "reject-publish" }));
-    assert_eq!(commands(&limited(3)), [clear("ha"), clear("short")]);
-
-    let mut world = limited(3);
-    wedged(&mut world);
-    let raise = "rabbitmqctl set_policy -p / --priority 200 --apply-to queues short '^billing\\.processor\\.' \
-                 '{\"max-length\":1000000,\"overflow\":\"reject-publish\"}'";
-    assert_eq!(commands(&world), [raise, &clear("ha"), "topology plan"]);
-
-    // Raised, and the timer has not noticed yet.
-    let mut world = limited(1_000_000);
-    wedged(&mut world);
-    assert_eq!(commands(&world), ["topology status --watch", &clear("ha"), "topology plan"]);
-    let words = world.findings()[0].words();
-    assert!(
-        words.ends_with("clear it once nothing is wedged, at the latest ten minutes after it was raised"),
-        "{words}"
-    );
-}
-
-#[rstest]
-#[case::only_the_low_limit(
-    json!({ "max-length": 5_000_000, "max-length-bytes": 10 }), 0,
-    r#"'{"max-length":5000000,"max-length-bytes":1000000000000}'"#
-)]
-#[case::a_raised_limit_that_a_queue_has_reached(json!({ "max-length": 1_000_000 }), 1_000_000, r#"'{"max-length":10000000}'"#)]
-fn a_limit_is_raised_above_what_the_queues_hold_and_never_lowered(
-    #[case] definition: Value,
-    #[case] held: u64,
-    #[case] raised: &str,
-) {
-    let mut world = limited(PROCESSORS, definition);
-    wedged(&mut world);
-    world.work("billing.processor.mail");
-    world.fill("billing.processor.mail", held);
-    let command = commands(&world).remove(0);
-    assert!(command.starts_with("rabbitmqctl set_policy ") && command.ends_with(raised), "{command}");
-}
-
-#[test]
-fn a_policy_on_queues_that_no_wedged_timer_delivers_into_is_cleared_at_once() {
-    for limit in [3, 1_000_000] {
-        let mut world = limited("^billing\\.dead-letter\\.", json!({ "max-length": limit }));
-        wedged(&mut world);
-        assert_eq!(commands(&world), [clear("ha"), clear("short"), "topology plan".to_owned()]);
-    }
-}
-
-#[test]
-fn the_command_for_queues_without_a_consumer_is_for_all_their_types() {
-    let mut world = World::new();
-    world.fill("billing.processor.log", 2);
-    world.fill("billing.aside.log", 1);
-    world.fill("billing.processor.mail", 11);
-    let findings = world.findings();
-    assert_eq!(findings[0].command(), "topology work --type mail,log --exec COMMAND", "{findings:?}");
-}
-
 #[test]
 fn overdue_events_are_counted_and_the_command_runs_those_whose_payload_is_kept() {
     const FILE: &str =
@@ -599,104 +476,4 @@ fn a_schedule_that_is_late_paused_or_not_applied_is_found() {
         Finding::SchedulePaused { schedules: vec!["nightly".to_owned()], why: "closed".to_owned() },
     ];
     assert_eq!(world.findings(), expected);
-}
-
-#[rstest]
-#[case::nothing(None, true)]
-#[case::the_type(Some(Paused::Type(Name(mail()))), false)]
-#[case::all(Some(Paused::All), false)]
-#[case::another_type(Some(Paused::Type(Name("log".parse().expect("a word")))), true)]
-fn a_paused_type_whose_events_wait_is_no_alarm(#[case] of: Option<Paused>, #[case] is_alarm: bool) {
-    let mut world = World::new();
-    world.fill("billing.processor.mail", 40);
-    let since = world.seen.at;
-    let pause = |of| Pause { of, by: PausedBy::Person, reason: "R".to_owned(), since, until: None };
-    world.seen.switches = Some(of.map_or_else(Switches::default, |of| Switches::default().with(pause(of), since)));
-    assert_eq!(world.findings().len(), usize::from(is_alarm), "{:?}", world.findings());
-    let status = world.status();
-    let mail = status.types.iter().find(|line| line.name == "mail").expect("a line");
-    assert_eq!(mail.paused, Some(!is_alarm));
-    // A pause that is over holds nothing.
-    for pause in world.seen.switches.iter_mut().flat_map(|switches| &mut switches.pauses) {
-        pause.until = Some(since);
-    }
-    assert_eq!(world.findings().len(), 1);
-    assert!(world.status().pauses.is_empty());
-}
-
-#[test]
-fn switches_that_workers_cannot_read_are_found_once_the_topology_is_applied() {
-    let mut world = World::new();
-    world.seen.switches_unread = Some("there is no stream billing.control".to_owned());
-    let [finding] = &world.findings()[..] else { panic!("{:?}", world.findings()) };
-    assert_eq!(finding.words(), "workers that start take no event: there is no stream billing.control");
-    world.objects().exchanges.clear();
-    assert!(!world.findings().contains(finding), "a topology that is not applied needs no other finding");
-}
-
-#[test]
-fn a_policy_that_limits_the_switches_says_what_follows() {
-    let mut world = World::new();
-    world.policy("tidy", "control", "max-age");
-    let [finding] = &world.findings()[..] else { panic!("{:?}", world.findings()) };
-    let expected =
-        "policy tidy (max-age) shadows billing.control: once its last message is gone, new workers start no event";
-    assert_eq!(finding.words(), expected);
-}
-
-#[test]
-fn an_open_circuit_breaker_is_found() {
-    let mut world = World::of("version: 1\nname: billing\ntypes: { mail: { breaker: { cooldown: manual } } }\n");
-    let at = (world.seen.at - SignedDuration::from_mins(3)).as_millisecond();
-    let state = |phase: &str| {
-        let text = format!(
-            r#"{{"era":{{"number":7,"round":0}},"phase":{phase},"opening":{{"at":{at},"by":"a","errors":100,"runs":230,
-            "reasons":["refused","no route"],"is_notified":true}}}}"#
-        );
-        BreakerState::parse(&text).expect("a state")
-    };
-    let of_mail = || "mail".parse().expect("a type");
-    world.seen.breakers = [(of_mail(), state(&format!(r#"{{"open":{{"since":{at}}}}}"#)))].into();
-    let findings = world.findings();
-    assert_eq!(findings.len(), 1, "{findings:?}");
-    let expected = "the circuit breaker of mail is open, until a person closes it: it opened 3m ago at 100 errors of 230 runs: no route";
-    assert_eq!(findings[0].words(), expected);
-    assert_eq!(findings[0].command(), "topology breaker close mail");
-    assert_eq!(findings[0].severity(), Severity::Stuck);
-    world.seen.breakers = [(of_mail(), state(r#"{"closed":{"by":"person"}}"#))].into();
-    assert_eq!(world.findings(), []);
-}
-
-/// A quiet type has no event to try, for as long as nobody publishes one.
-#[rstest]
-#[case::no_worker_has_asked(r#"{"open":{"since":0}}"#)]
-#[case::a_worker_has_asked(r#"{"half-open":{"grants":[]}}"#)]
-fn a_half_open_circuit_breaker_is_not_stuck(#[case] phase: &str) {
-    let mut world = World::of("version: 1\nname: billing\ntypes: { mail: { breaker: {} } }\n");
-    let at = (world.seen.at - SignedDuration::from_hours(2)).as_millisecond();
-    let text = format!(
-        r#"{{"era":{{"number":7,"round":0}},"phase":{phase},"opening":{{"at":{at},"by":"a","errors":100,"runs":230,
-        "reasons":["refused"],"is_notified":true}}}}"#
-    );
-    let state = BreakerState::parse(&text).expect("a state");
-    world.seen.breakers = [("mail".parse().expect("a type"), state)].into();
-    let findings = world.findings();
-    assert_eq!(findings.len(), 1, "{findings:?}");
-    assert_eq!(findings[0].severity(), Severity::Look);
-    let expected = "the circuit breaker of mail is half-open and tries its next events: it opened 2h ago at 100 errors of 230 runs: refused";
-    assert_eq!(findings[0].words(), expected);
-}
-
-#[test]
-fn a_circuit_breaker_that_status_cannot_see_is_told() {
-    let mut world = World::of(
-        "version: 1\nname: billing\ntypes: { mail: { breaker: {} }, log: { register: off, breaker: {} }, post: {} }\n",
-    );
-    world.seen.blind = vec![Blind::Breakers { why: "WRONGTYPE".to_owned() }];
-    let unknown = world.status().unknown;
-    let expected = [
-        "whether the circuit breakers of mail are open: WRONGTYPE",
-        "whether the circuit breakers of log are open: with `register: off` each worker has its own, and its log tells",
-    ];
-    assert_eq!(unknown, expected);
 }

@@ -1,8 +1,10 @@
 //! Made-up observations, and their findings and figures.
 
+mod commands;
 mod failing;
 mod finding;
 mod left;
+mod stopped;
 mod types;
 
 use std::collections::BTreeMap;

@@ -82,7 +82,7 @@ pub(crate) struct Counted {
 
 pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
     let breakers = breakers(common, load::topology(common, output)?)?;
-    let (infos, now) = (breakers.list().await?, Timestamp::now());
+    let (infos, now) = (breakers.list().await?, breakers.now());
     let views: Vec<BreakerView> = infos.iter().map(|info| BreakerView::of(info, now)).collect();
     match output.format {
         Format::Text => output.print(&screen(&views, now))?,

@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, time::Duration};
 
 use hatchery::{EventInfo, Topology};
 use hatchery_admin::{Name, PauseLine, Paused};
-use jiff::Timestamp;
 use tokio::time::timeout;
 
 use crate::{args::Common, connect, output::Output};
@@ -19,8 +18,8 @@ pub(super) async fn note(common: &Common, topology: &Topology, events: &[EventIn
         return;
     }
     let Ok(admin) = connect::admin(common, topology.clone(), "topology events") else { return };
-    let Ok(Ok(Some(switches))) = timeout(LIMIT, admin.switches()).await else { return };
-    let now = Timestamp::now();
+    let looking = async { Some((admin.switches().await.ok()??, admin.time().await.ok()?)) };
+    let Ok(Some((switches, now))) = timeout(LIMIT, looking).await else { return };
     let pauses = types.into_iter().filter_map(|name| switches.paused(&Paused::Type(Name(name.clone())), now));
     let lines: BTreeSet<String> = pauses
         .map(|pause| {

@@ -104,9 +104,12 @@ pub(super) async fn resume(common: &Common, args: &ResumeArgs, output: Output) -
     let (name, next) = (&args.name, switched.next.first().map(|(_, due)| *due));
     let text = match next {
         Some(at) => format!("{name} is resumed; its next event is due at {at}."),
+        // A worker was faster, and has armed the next event.
+        None if !switched.before.is_empty() => format!("{name} is resumed."),
         None => format!("{name} was not paused."),
     };
-    answer(output, &text, &Answer { schedule: name.to_string(), changed: next.is_some(), next, id: None })
+    let changed = next.is_some() || !switched.before.is_empty();
+    answer(output, &text, &Answer { schedule: name.to_string(), changed, next, id: None })
 }
 
 fn admin(common: &Common, output: Output) -> anyhow::Result<Admin> {

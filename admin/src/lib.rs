@@ -25,6 +25,8 @@ macro_rules! fail_point {
 mod admin;
 mod apply;
 #[doc(hidden)]
+pub mod batch;
+#[doc(hidden)]
 pub mod breakers;
 #[doc(hidden)]
 pub mod broker;
@@ -32,6 +34,8 @@ pub mod broker;
 pub mod dead_letters;
 mod destroy;
 mod error;
+#[doc(hidden)]
+pub mod event_view;
 #[cfg(test)]
 #[path = "../../tests/support/events.rs"]
 mod events;
@@ -44,6 +48,8 @@ pub mod live;
 pub mod management;
 #[doc(hidden)]
 pub mod names;
+#[doc(hidden)]
+pub mod notation;
 #[doc(hidden)]
 pub mod plan;
 mod register;

@@ -22,7 +22,6 @@ mod leftover_types;
 mod listen;
 mod load;
 mod log;
-mod notation;
 mod output;
 mod pauses;
 mod plan_document;

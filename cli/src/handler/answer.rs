@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use hatchery::internals::{settlement::Outcome, time};
+use hatchery_admin::notation::{Span, Time};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::notation::{Span, Time};
 
 /// The keys that make a JSON object an answer. A program may print any other object, which means nothing.
 const WORDS: [&str; 4] = ["requeue", "retry", "discard", "dead-letter"];

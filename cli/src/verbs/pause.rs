@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::ArgGroup;
 use hatchery::Word;
-use hatchery_admin::{Admin, Name, NotFollowing, Pause, PauseLine, Paused, PausedBy, Switched, Until};
+use hatchery_admin::{
+    Admin, Name, NotFollowing, Pause, PauseLine, Paused, PausedBy, Switched, Until, notation::Expiry,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -13,7 +15,6 @@ use crate::{
     connect::{self, told},
     exit::{Ended, Exit},
     load,
-    notation::Expiry,
     output::Output,
     progress::Screen,
 };

@@ -21,7 +21,7 @@ mod tests;
 use clap::Subcommand;
 
 pub(crate) use self::{
-    answer::{Changed, Changes, EventView, result_of_cancel, result_of_move},
+    answer::{Changed, Changes, EventView},
     filters::Filters,
     filters::parse_moment,
     list::Answer as List,

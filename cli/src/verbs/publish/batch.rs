@@ -1,5 +1,4 @@
-//! Publishes a batch: each line is sent as soon as it is read, and answered as soon as the broker confirms it. A line that changes
-//! events that wait is carried out alone, so that it reaches those that were published before it, and no later one.
+//! Publishes a batch from a file or standard input, and tells what became of each line.
 
 use std::{
     fs::{self, File},
@@ -7,35 +6,21 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::Path,
     pin::Pin,
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
-use futures_util::{FutureExt as _, StreamExt, future::Either, stream::FuturesUnordered};
-use hatchery::{BrokerError, Events, NewEvent, PublishError, Published, Publisher, internals::words::plain};
+use hatchery::{Events, Publisher, internals::words::plain};
+use hatchery_admin::batch::{self, Answer, Batch, Changed, Done, Lines, Numbered};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncBufRead, BufReader};
 
-use super::{
-    answer::{self, Account, AnsweredLine},
-    change::{Change, Changed},
-    line::{self, Request},
-    lines::{Lines, Numbered},
-};
+use super::answer::{self, Account, AnsweredLine};
 use crate::{
     args::UsageError,
     exit::{Ended, Exit},
     output::{Format, Output},
     stop::Stop,
 };
-
-/// How many lines may wait for their confirm at a time.
-const IN_FLIGHT: usize = 1_000;
-/// How many bytes these lines may hold together.
-const BYTES_IN_FLIGHT: usize = 64 * 1024 * 1024;
-/// After a line without a confirm, no line is sent for this long.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The input of lines, and the file for refused lines.
 pub(super) struct Files {
@@ -71,34 +56,6 @@ impl Files {
     }
 }
 
-/// Whether lines are sent at all. After the broker did not confirm a line, other lines are refused for a second, so
-/// that a long file does not wait for the time limit with each of its lines. Then the next lines show whether the
-/// broker is back.
-#[derive(Default)]
-struct Trust(Mutex<Option<Instant>>);
-
-impl Trust {
-    fn is_lost(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
-    }
-
-    fn lose(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + TRY_AGAIN);
-    }
-}
-
-/// The result for a line.
-struct Answer {
-    line: Numbered,
-    done: Result<Done, String>,
-}
-
-/// The result of a line that was carried out.
-enum Done {
-    Published(Published),
-    Changed(Changed),
-}
-
 /// Publishes the lines to the end of the input. A signal, or an error of reading or writing, ends the reading; lines
 /// that were read before are still answered and counted. Each line that was read is published or reported on standard
 /// error.
@@ -106,49 +63,29 @@ pub(super) async fn run(files: Files, publisher: &Publisher, events: &Events, ou
     let stop = Stop::on_signals()?;
     let mut lines = Lines::new(files.input);
     let mut report = Report::new(output, files.rejects, files.bytes);
-    let trust = Trust::default();
-    let mut bytes = 0;
-    let mut under_way = FuturesUnordered::new();
-    // A change that waits for the lines before it, and whether one is under way.
-    let (mut change, mut alone): (Option<(Numbered, Change)>, bool) = (None, false);
+    let mut batch = Batch::new(publisher, events);
     let (mut reading, mut ended, mut failed) = (true, false, None);
-    while reading || change.is_some() || !under_way.is_empty() {
-        if under_way.is_empty() {
-            alone = change.is_some();
-            // The rejects are published again, and then a change would come before what it changes.
-            let is_behind = report.rejects.is_some() && report.refused > 0;
-            under_way.extend(change.take().map(|(line, change)| make(line, change, events, is_behind).right_future()));
-        }
-        let may_read = reading && !alone && change.is_none();
+    while reading || batch.unanswered() > 0 {
+        let has_room = batch.has_room();
+        // The rejects are published again, and then a change would come before what it changes.
+        let is_behind = report.rejects.is_some() && report.refused > 0;
         let step = tokio::select! {
             // Answers come first, because the program that writes the input may wait for the answer to its line.
             biased;
             () = stop.at_once.cancelled() => break,
-            Some(answer) = under_way.next() => {
-                let answer: Answer = answer;
-                bytes -= answer.line.line.len();
-                report.answer(answer)
-            }
+            Some(answer) = batch.next(is_behind) => report.answer(answer),
             () = stop.gently.cancelled(), if reading => {
                 reading = false;
                 Ok(())
             }
-            read = lines.next(), if may_read && under_way.len() < IN_FLIGHT && bytes < BYTES_IN_FLIGHT => match read {
+            read = lines.next(), if reading && has_room => match read {
                 Ok(Some(line)) if line.cut => match stop.at_once.run_until_cancelled(report.too_long(&line, &mut lines)).await {
                     Some(written) => written,
                     None => break,
                 },
                 Ok(Some(line)) => {
-                    bytes += line.line.len();
-                    let event = match line::read(&line.line) {
-                        Ok(Request::Change(asked)) => {
-                            change = Some((line, asked));
-                            continue;
-                        }
-                        Ok(Request::Publish(event)) => Ok(*event),
-                        Err(error) => Err(error.to_string()),
-                    };
-                    under_way.push(publish(line, event, publisher, &trust).left_future());
+                    let request = batch::read(&line.line).map_err(|error| error.to_string());
+                    batch.begin(line, request);
                     Ok(())
                 }
                 Ok(None) => {
@@ -163,53 +100,13 @@ pub(super) async fn run(files: Files, publisher: &Publisher, events: &Events, ou
             failed.get_or_insert(error);
         }
     }
-    report.unanswered = under_way.len() + usize::from(change.is_some());
+    report.unanswered = batch.unanswered();
     report.stopped_before = (!ended).then(|| lines.read() + 1);
     let is_begun = report.published + report.changes > 0 || report.unanswered > 0;
     let exit = report.end();
     match failed.map_or(exit, Err) {
         Err(error) if is_begun => Err(Ended::untold(error)),
         exit => exit,
-    }
-}
-
-/// Makes the change of a line. With `is_behind` it goes to the rejects, behind a line that is there.
-async fn make(line: Numbered, change: Change, events: &Events, is_behind: bool) -> Answer {
-    let done = match change {
-        _ if is_behind => Err("not tried, because an earlier line is among the rejects".to_owned()),
-        change => change.make(events).await.map(Done::Changed),
-    };
-    Answer { line, done }
-}
-
-/// Begins to publish the event of a line. A line that is invalid, or that comes while no line is sent, is answered at once.
-fn publish<'a>(
-    line: Numbered,
-    event: Result<NewEvent, String>,
-    publisher: &Publisher,
-    trust: &'a Trust,
-) -> impl Future<Output = Answer> + use<'a> {
-    let refused = trust.is_lost().then(|| "not tried, because the broker did not confirm an earlier one".to_owned());
-    let event = refused.map_or(event, Err);
-    // The versions have the order of these calls, and the queue that of their first polls: so both must be that of the lines.
-    let publishing = match event {
-        Ok(event) => Either::Left(publisher.publish(event)),
-        Err(why) => Either::Right(std::future::ready(why)),
-    };
-    async move {
-        let done = match publishing {
-            Either::Left(publishing) => publishing.await.map(Done::Published).map_err(|error| {
-                match error {
-                    // The line or its type is at fault, not the broker.
-                    PublishError::Broker(BrokerError::TooLarge { .. } | BrokerError::Unroutable { .. }) => {}
-                    PublishError::Broker(_) | PublishError::Timeout => trust.lose(),
-                    _ => {}
-                }
-                error.to_string()
-            }),
-            Either::Right(why) => Err(why.await),
-        };
-        Answer { line, done }
     }
 }
 

@@ -2,10 +2,6 @@
 
 mod answer;
 mod batch;
-mod change;
-mod line;
-mod line_error;
-mod lines;
 
 use std::{
     fs::File,
@@ -23,6 +19,7 @@ use hatchery::{
     },
     parse_duration, parse_time,
 };
+use hatchery_admin::notation::Expiry;
 use jiff::Timestamp;
 
 use self::answer::Published;
@@ -32,7 +29,6 @@ use crate::{
     connect,
     exit::{Ended, Exit},
     load,
-    notation::Expiry,
     output::{Format, Output},
 };
 

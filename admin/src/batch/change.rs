@@ -6,22 +6,24 @@ use hatchery::{EventSelector, Events, EventsError, MoveOutcome, internals::words
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::line_error::{LineError, misplaced};
+use super::error::{LineError, misplaced};
 use crate::{
+    event_view::{result_of_cancel, result_of_move},
     notation::{Span, Time},
-    verbs::events::{result_of_cancel, result_of_move},
 };
 
 /// A change of waiting events.
 #[derive(Debug)]
-pub(super) enum Change {
+pub enum Change {
+    /// They do not run.
     Cancel(Named),
+    /// They get another time.
     Reschedule(Named, To),
 }
 
 /// The events of a reference, or one event.
 #[derive(Debug)]
-pub(super) struct Named {
+pub struct Named {
     which: EventSelector,
     /// Whether an event that Redis does not know is remembered by its id.
     by_id: bool,
@@ -29,16 +31,20 @@ pub(super) struct Named {
 
 /// A new time.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum To {
+pub enum To {
+    /// This time.
     At(Timestamp),
+    /// This long after the call.
     After(Duration),
 }
 
 /// How many events have become what, and the ids of those that were changed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Changed {
-    pub(super) results: BTreeMap<&'static str, u64>,
-    pub(super) ids: Vec<String>,
+pub struct Changed {
+    /// The number of events by result, in the words of `topology events cancel` and `reschedule`.
+    pub results: BTreeMap<&'static str, u64>,
+    /// The ids of the events that were cancelled or rescheduled, as far as the register knows them.
+    pub ids: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -111,7 +117,7 @@ fn named(fields: Fields) -> Result<Named, LineError> {
 
 impl Change {
     /// Makes the change. Fails if events wait and none could be changed.
-    pub(super) async fn make(self, events: &Events) -> Result<Changed, String> {
+    pub async fn make(self, events: &Events) -> Result<Changed, String> {
         match self {
             Self::Cancel(named) => cancel(events, &named).await.map_err(|error| error.to_string()),
             Self::Reschedule(named, to) => {

@@ -6,9 +6,10 @@ use hatchery::{NewEvent, TimeError, TtlError, parse_duration, parse_time};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+/// A time.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Time(pub(crate) Timestamp);
+pub struct Time(pub Timestamp);
 
 impl TryFrom<String> for Time {
     type Error = TimeError;
@@ -21,14 +22,17 @@ impl TryFrom<String> for Time {
 /// When an event expires: a time, or how long after the publish.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) enum Expiry {
+pub enum Expiry {
+    /// At this time.
     At(Timestamp),
+    /// This long after the publish.
     After(Duration),
 }
 
+/// The text is neither a duration nor a time.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is neither a duration, like 10m, nor a time, like 2026-06-01T09:00:00Z")]
-pub(crate) struct NotAnExpiry(String);
+pub struct NotAnExpiry(String);
 
 impl FromStr for Expiry {
     type Err = NotAnExpiry;
@@ -48,7 +52,9 @@ impl TryFrom<String> for Expiry {
 }
 
 impl Expiry {
-    pub(crate) fn of(self, event: NewEvent) -> NewEvent {
+    /// Returns the event with this expiry.
+    #[must_use]
+    pub fn of(self, event: NewEvent) -> NewEvent {
         match self {
             Self::At(time) => event.expires_at(time),
             Self::After(after) => event.expires(after),
@@ -56,9 +62,10 @@ impl Expiry {
     }
 }
 
+/// A duration.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Span(pub(crate) Duration);
+pub struct Span(pub Duration);
 
 impl TryFrom<String> for Span {
     type Error = TtlError;

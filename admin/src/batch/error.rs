@@ -4,23 +4,32 @@ use hatchery::internals::words::{is_url_with_password, unless_url};
 
 /// The reason why a line is no event.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LineError {
+pub enum LineError {
+    /// The line is not UTF-8 from this byte on.
     #[error("not UTF-8 at byte {0}")]
     NotText(usize),
+    /// The JSON is no event.
     #[error("not an event: {}", in_this_line(.0))]
     Json(#[from] serde_json::Error),
+    /// The line is not a JSON object.
     #[error("not a JSON object")]
     NotAnObject,
+    /// The payload is not base64.
     #[error("payload_base64: {0}")]
     Base64(#[from] base64::DecodeError),
+    /// The properties are not what a discard has written.
     #[error("properties: not what `topology dead-letter discard` writes")]
     Properties,
+    /// Both fields are there.
     #[error("`{0}` and `{1}` exclude each other")]
     Both(&'static str, &'static str),
+    /// Neither field is there.
     #[error("one of `{0}` and `{1}` is missing")]
     Neither(&'static str, &'static str),
+    /// The field belongs to another request.
     #[error("`{0}` does not belong here")]
     NotHere(&'static str),
+    /// The field has a text that may be a secret.
     #[error("`{0}` has a URL, or a text that may have a password, and takes none")]
     Misplaced(&'static str),
 }

@@ -11,15 +11,17 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 const LONGEST: usize = 24 * 1024 * 1024;
 
 /// One line with its number, from 1.
-pub(super) struct Numbered {
-    pub(super) number: u64,
-    pub(super) line: Vec<u8>,
+pub struct Numbered {
+    /// The number.
+    pub number: u64,
+    /// The text, without its line ending.
+    pub line: Vec<u8>,
     /// Whether the line is longer; [`Lines::rest`] reads its rest.
-    pub(super) cut: bool,
+    pub cut: bool,
 }
 
 /// Reads lines from an input.
-pub(super) struct Lines<R> {
+pub struct Lines<R> {
     input: R,
     number: u64,
     /// The part of a line that was read so far. It is not kept in the future, which may be dropped half-way.
@@ -27,18 +29,24 @@ pub(super) struct Lines<R> {
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
-    pub(super) const fn new(input: R) -> Self {
+    /// Reads from this input.
+    #[must_use]
+    pub const fn new(input: R) -> Self {
         Self { input, number: 0, line: Vec::new() }
     }
 
     /// Returns how many lines were read so far.
-    pub(super) const fn read(&self) -> u64 {
+    #[must_use]
+    pub const fn read(&self) -> u64 {
         self.number
     }
 
     /// Returns the next line that is not blank, without its line ending. Nothing is lost if the future is dropped
     /// before it is ready.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Numbered>> {
+    ///
+    /// # Errors
+    /// When the input cannot be read.
+    pub async fn next(&mut self) -> io::Result<Option<Numbered>> {
         loop {
             let chunk = self.input.fill_buf().await?;
             let ended = chunk.is_empty();
@@ -72,7 +80,10 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     }
 
     /// Copies the rest of a line that was cut to `to`, without its line ending.
-    pub(super) async fn rest(&mut self, to: &mut (dyn Write + Send)) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the input cannot be read, or `to` not be written.
+    pub async fn rest(&mut self, to: &mut (dyn Write + Send)) -> io::Result<()> {
         loop {
             let chunk = self.input.fill_buf().await?;
             let end = chunk.iter().position(|byte| *byte == b'\n');

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::{
     change::{self, Change},
-    line_error::{LineError, misplaced},
+    error::{LineError, misplaced},
 };
 use crate::notation::{Expiry, Span, Time};
 
@@ -43,13 +43,18 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 
 /// The request of a line.
 #[derive(Debug)]
-pub(super) enum Request {
+pub enum Request {
+    /// To publish an event.
     Publish(Box<NewEvent>),
+    /// To change waiting events.
     Change(Change),
 }
 
 /// Reads a line.
-pub(super) fn read(line: &[u8]) -> Result<Request, LineError> {
+///
+/// # Errors
+/// When it is neither an event nor a change.
+pub fn read(line: &[u8]) -> Result<Request, LineError> {
     let text = std::str::from_utf8(line).map_err(|error| LineError::NotText(error.valid_up_to()))?;
     let text = text.trim_start_matches('\u{feff}');
     if !text.trim_start().starts_with('{') {

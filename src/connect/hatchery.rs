@@ -233,6 +233,25 @@ impl Hatchery {
         self.broker.require(&[names::scheduler(self.topology.name.as_str())], &[]).await
     }
 
+    /// Checks that the broker takes messages: connects again if the connection is lost, and fails while the broker blocks publishers.
+    ///
+    /// For a program that has to answer at once: a publish waits up to 30 s for such a broker. RabbitMQ says that it blocks a
+    /// connection when something is published on it, so the first publish of an outage is not spared.
+    ///
+    /// # Errors
+    /// [`BrokerError::Blocked`] while the broker is low on memory or disk space; another error if it does not answer.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
+    /// hatchery.require_publishing().await?;
+    /// hatchery.publisher().publish(hatchery::NewEvent::new("mail", "{}")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn require_publishing(&self) -> Result<(), BrokerError> {
+        self.broker.takes_messages().await
+    }
+
     /// Closes the connections to the broker, within two seconds.
     ///
     /// Afterwards publishes fail. A running worker finishes its runs within its drain limit and ends with an error; the events

@@ -55,6 +55,12 @@ pub enum BrokerError {
         /// The cause.
         reason: String,
     },
+    /// The broker blocks publishers, because it is low on memory or disk space. Nothing was sent.
+    #[error("the broker at {url} takes no messages for now: it is low on memory or disk space")]
+    Blocked {
+        /// The broker's URL, without the password.
+        url: String,
+    },
     /// No queue takes the message: the exchange has no binding for its routing key, and no alternate exchange that leads to a
     /// queue. The broker has returned the message.
     #[error(
@@ -120,7 +126,7 @@ impl BrokerError {
     /// ```
     #[must_use]
     pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Nacked { .. })
+        matches!(self, Self::Unreachable { .. } | Self::Nacked { .. } | Self::Blocked { .. })
     }
 }
 

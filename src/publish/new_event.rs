@@ -307,6 +307,24 @@ impl NewEvent {
         Self { reason: Some(reason.into()), ..self }
     }
 
+    /// For the server of the API: returns the type.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn event_type(&self) -> &str {
+        &self.event_type
+    }
+
+    /// For batches and the server of the API: gives the event a new id unless it has one, and returns its id. A publish that fails
+    /// can then be repeated under that id.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn identified(self) -> (Self, String) {
+        let id = self.id.unwrap_or_else(new_id);
+        (Self { id: Some(id.clone()), ..self }, id)
+    }
+
     /// Gives the event the properties and foreign headers of a message that was saved, and its time of creation, content type,
     /// correlation id and trace context.
     #[cfg(feature = "internals")]
@@ -355,7 +373,7 @@ impl NewEvent {
         now: Timestamp,
     ) -> Result<Event, WordError> {
         let reference = self.reference.as_deref().map(str::parse::<Reference>).transpose()?;
-        let id = self.id.unwrap_or_else(|| Uuid::now_v7().to_string());
+        let id = self.id.unwrap_or_else(new_id);
         let event = Event {
             event_type,
             reference,
@@ -383,4 +401,8 @@ impl NewEvent {
             None => event,
         })
     }
+}
+
+fn new_id() -> String {
+    Uuid::now_v7().to_string()
 }

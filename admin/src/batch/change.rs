@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hatchery::{EventSelector, Events, EventsError, MoveOutcome, internals::words::may_be_url};
+use hatchery::{
+    EventInfo, EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept, internals::words::may_be_url,
+};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::error::{LineError, misplaced};
@@ -19,6 +22,19 @@ pub enum Change {
     Cancel(Named),
     /// They get another time.
     Reschedule(Named, To),
+    /// They run now. No line of a batch asks for it.
+    RunNow(Named),
+}
+
+/// What a change does, before its events are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// [`Change::Cancel`].
+    Cancel,
+    /// [`Change::Reschedule`].
+    Reschedule,
+    /// [`Change::RunNow`].
+    RunNow,
 }
 
 /// The events of a reference, or one event.
@@ -41,29 +57,60 @@ pub enum To {
 /// How many events have become what, and the ids of those that were changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// The number of events by result, in the words of `topology events cancel` and `reschedule`.
+    /// The number of events by result, in the words of `topology events cancel`, `reschedule` and `run-now`.
     pub results: BTreeMap<&'static str, u64>,
-    /// The ids of the events that were cancelled or rescheduled, as far as the register knows them.
+    /// The ids of the events that were changed, as far as the register knows them.
     pub ids: Vec<String>,
+}
+
+/// Why no event was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// The selection is invalid, or the register or the broker does not answer.
+    #[error(transparent)]
+    Events(#[from] EventsError),
+    /// The register knows no such event that waits.
+    #[error("no such event waits")]
+    NoneWaits,
+    /// The event has started.
+    #[error("the event runs")]
+    Runs,
+    /// The event would have to be published again.
+    #[error("{0}")]
+    NotKept(PayloadNotKept),
+    /// The delay leads beyond the last possible time.
+    #[error("no event can have that time")]
+    NoTime,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line {
-    Cancel(Fields),
-    Reschedule(Fields),
+    Cancel(ChosenEvents),
+    Reschedule(ChosenEvents),
 }
 
-#[derive(Deserialize)]
+/// The events of a change, by reference or id, and their new time.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Fields {
-    r#type: String,
+pub struct ChosenEvents {
+    #[schemars(skip)]
+    r#type: Option<String>,
+    /// The object that the events are about.
     reference: Option<String>,
+    /// The id of the one event.
     id: Option<String>,
+    /// With a reference: only its events of this date, such as `2026-06-01T09:00:00Z`.
+    #[schemars(with = "Option<String>")]
     at: Option<Time>,
+    /// With a reference: only its events without a date.
     #[serde(default)]
     immediate: bool,
+    /// Of a reschedule: the new time.
+    #[schemars(with = "Option<String>")]
     to: Option<Time>,
+    /// Of a reschedule: how long from now, such as `2h`.
+    #[schemars(with = "Option<String>")]
     delay: Option<Span>,
 }
 
@@ -75,25 +122,34 @@ pub(super) fn is_change(text: &str) -> bool {
 
 /// Reads the line of a change.
 pub(super) fn read(text: &str) -> Result<Change, LineError> {
-    Ok(match serde_json::from_str(text)? {
-        Line::Cancel(Fields { to: Some(_), .. }) => return Err(LineError::NotHere("to")),
-        Line::Cancel(Fields { delay: Some(_), .. }) => return Err(LineError::NotHere("delay")),
-        Line::Cancel(fields) => Change::Cancel(named(fields)?),
-        Line::Reschedule(mut fields) => {
-            let to = match (fields.to.take(), fields.delay.take()) {
-                (Some(_), Some(_)) => return Err(LineError::Both("to", "delay")),
-                (None, None) => return Err(LineError::Neither("to", "delay")),
-                (Some(Time(at)), None) => To::At(at),
-                (None, Some(Span(delay))) => To::After(delay),
-            };
-            Change::Reschedule(named(fields)?, to)
-        }
-    })
+    match serde_json::from_str(text)? {
+        Line::Cancel(events) => change(ChangeKind::Cancel, events),
+        Line::Reschedule(events) => change(ChangeKind::Reschedule, events),
+    }
 }
 
-fn named(fields: Fields) -> Result<Named, LineError> {
-    let Fields { r#type, reference, id, at, immediate, .. } = fields;
-    if may_be_url(&r#type) {
+fn change(kind: ChangeKind, mut events: ChosenEvents) -> Result<Change, LineError> {
+    let to = match (events.to.take(), events.delay.take()) {
+        (Some(_), _) if kind != ChangeKind::Reschedule => return Err(LineError::NotHere("to")),
+        (_, Some(_)) if kind != ChangeKind::Reschedule => return Err(LineError::NotHere("delay")),
+        (Some(_), Some(_)) => return Err(LineError::Both("to", "delay")),
+        (Some(Time(at)), None) => Some(To::At(at)),
+        (None, Some(Span(delay))) => Some(To::After(delay)),
+        (None, None) => None,
+    };
+    let named = named(events)?;
+    match (kind, to) {
+        (ChangeKind::Reschedule, None) => Err(LineError::Neither("to", "delay")),
+        (ChangeKind::Reschedule, Some(to)) => Ok(Change::Reschedule(named, to)),
+        (ChangeKind::Cancel, _) => Ok(Change::Cancel(named)),
+        (ChangeKind::RunNow, _) => Ok(Change::RunNow(named)),
+    }
+}
+
+fn named(events: ChosenEvents) -> Result<Named, LineError> {
+    let ChosenEvents { r#type, reference, id, at, immediate, .. } = events;
+    let event_type = r#type.ok_or(LineError::Missing("type"))?;
+    if may_be_url(&event_type) {
         return Err(LineError::Misplaced("type"));
     }
     misplaced([("reference", &reference), ("id", &id)])?;
@@ -102,9 +158,9 @@ fn named(fields: Fields) -> Result<Named, LineError> {
         (None, None) => return Err(LineError::Neither("reference", "id")),
         (_, Some(_)) if at.is_some() => return Err(LineError::Both("id", "at")),
         (_, Some(_)) if immediate => return Err(LineError::Both("id", "immediate")),
-        (Some(reference), None) => EventSelector::reference(r#type, reference),
-        (Some(reference), Some(id)) => EventSelector::id(r#type, id).of(reference),
-        (None, Some(id)) => EventSelector::id(r#type, id),
+        (Some(reference), None) => EventSelector::reference(event_type, reference),
+        (Some(reference), Some(id)) => EventSelector::id(event_type, id).of(reference),
+        (None, Some(id)) => EventSelector::id(event_type, id),
     };
     let which = match (at, immediate) {
         (Some(_), true) => return Err(LineError::Both("at", "immediate")),
@@ -115,18 +171,44 @@ fn named(fields: Fields) -> Result<Named, LineError> {
     Ok(Named { which, by_id })
 }
 
+/// Selects the events of a reference, or one event.
+///
+/// # Errors
+/// When there is neither a reference nor an id, or a text may be a secret.
+pub fn selected(event_type: String, reference: Option<String>, id: Option<String>) -> Result<EventSelector, LineError> {
+    let r#type = Some(event_type);
+    let events = ChosenEvents { r#type, reference, id, at: None, immediate: false, to: None, delay: None };
+    Ok(named(events)?.which)
+}
+
 impl Change {
-    /// Makes the change. Fails if events wait and none could be changed.
-    pub async fn make(self, events: &Events) -> Result<Changed, String> {
+    /// Reads the change of events of a type, whose name is not in the JSON.
+    ///
+    /// # Errors
+    /// When the JSON does not select events, or has no new time where one belongs.
+    pub fn of(kind: ChangeKind, event_type: String, json: &[u8]) -> Result<Self, LineError> {
+        let events: ChosenEvents = serde_json::from_slice(json)?;
+        if events.r#type.is_some() {
+            return Err(LineError::NotHere("type"));
+        }
+        change(kind, ChosenEvents { r#type: Some(event_type), ..events })
+    }
+
+    /// Makes the change.
+    ///
+    /// # Errors
+    /// When the register or the broker does not answer; or events wait, or should, and none could be changed.
+    pub async fn make(self, events: &Events) -> Result<Changed, ChangeError> {
         match self {
-            Self::Cancel(named) => cancel(events, &named).await.map_err(|error| error.to_string()),
+            Self::Cancel(named) => Ok(cancel(events, &named).await?),
             Self::Reschedule(named, to) => {
                 let at = match to {
                     To::At(at) => Some(at),
                     To::After(delay) => Timestamp::now().checked_add(delay).ok(),
                 };
-                reschedule(events, &named, at.ok_or("no event can have that time")?).await
+                counted(events.reschedule(&named.which, at.ok_or(ChangeError::NoTime)?).await?)
             }
+            Self::RunNow(named) => counted(events.run_now(&named.which).await?),
         }
     }
 }
@@ -146,15 +228,15 @@ async fn cancel(events: &Events, named: &Named) -> Result<Changed, EventsError> 
     Ok(changed)
 }
 
-/// Reschedules, and counts in the words of `topology events reschedule -o json`.
-async fn reschedule(events: &Events, named: &Named, at: Timestamp) -> Result<Changed, String> {
-    let (mut changed, mut why) = (Changed::default(), "no such event waits".to_owned());
-    for (event, moved) in events.reschedule(&named.which, at).await.map_err(|error| error.to_string())? {
+/// Counts in the words of `topology events reschedule -o json`. Fails if no event was moved.
+fn counted(moved: Vec<(EventInfo, MoveOutcome)>) -> Result<Changed, ChangeError> {
+    let (mut changed, mut why) = (Changed::default(), ChangeError::NoneWaits);
+    for (event, moved) in moved {
         changed.add(result_of_move(&moved));
         match moved {
             MoveOutcome::Done => changed.ids.extend(event.id),
-            MoveOutcome::Running => "the event runs".clone_into(&mut why),
-            MoveOutcome::NotKept(not_kept) => why = not_kept.to_string(),
+            MoveOutcome::Running => why = ChangeError::Runs,
+            MoveOutcome::NotKept(not_kept) => why = ChangeError::NotKept(not_kept),
             _ => {}
         }
     }
@@ -189,7 +271,7 @@ mod tests {
     )]
     fn a_change_names_its_events(#[case] line: &str, #[case] expected: EventSelector, #[case] by_id: bool) {
         assert!(is_change(line));
-        let (Change::Cancel(named) | Change::Reschedule(named, _)) = read(line).expect("valid");
+        let (Change::Cancel(named) | Change::Reschedule(named, _) | Change::RunNow(named)) = read(line).expect("valid");
         assert_eq!((named.which, named.by_id), (expected, by_id));
     }
 
@@ -207,6 +289,26 @@ mod tests {
     fn the_error_of_a_bad_change_names_its_mistake(#[case] line: &str, #[case] why: &str) {
         let error = read(line).expect_err("invalid").to_string();
         assert!(error.contains(why), "{error}");
+    }
+
+    #[rstest]
+    #[case(ChangeKind::RunNow, r#"{"id": "a"}"#, None)]
+    #[case(ChangeKind::Cancel, r#"{"reference": "50", "immediate": true}"#, None)]
+    #[case(ChangeKind::Reschedule, r#"{"id": "a", "delay": "1h"}"#, None)]
+    #[case(ChangeKind::RunNow, r#"{"id": "a", "delay": "1h"}"#, Some("`delay` does not belong here"))]
+    #[case(ChangeKind::Reschedule, r#"{"id": "a"}"#, Some("one of `to` and `delay`"))]
+    #[case(ChangeKind::Cancel, r#"{"id": "a", "type": "mail"}"#, Some("`type` does not belong here"))]
+    #[case(ChangeKind::Cancel, "[]", Some("not an event"))]
+    fn a_change_of_one_type_has_its_name_from_elsewhere(
+        #[case] kind: ChangeKind,
+        #[case] json: &str,
+        #[case] why: Option<&str>,
+    ) {
+        match (Change::of(kind, "mail".to_owned(), json.as_bytes()), why) {
+            (Ok(_), None) => {}
+            (Err(error), Some(why)) => assert!(error.to_string().contains(why), "{error}"),
+            (changed, _) => panic!("{changed:?}"),
+        }
     }
 
     #[rstest]

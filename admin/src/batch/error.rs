@@ -26,6 +26,9 @@ pub enum LineError {
     /// Neither field is there.
     #[error("one of `{0}` and `{1}` is missing")]
     Neither(&'static str, &'static str),
+    /// The field is not there.
+    #[error("not an event: missing field `{0}`")]
+    Missing(&'static str),
     /// The field belongs to another request.
     #[error("`{0}` does not belong here")]
     NotHere(&'static str),

@@ -6,6 +6,7 @@ use hatchery::{
     NewEvent,
     internals::{wire::kept, words::may_be_url},
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
@@ -15,24 +16,38 @@ use super::{
 };
 use crate::notation::{Expiry, Span, Time};
 
-/// The fields of a line.
-#[derive(Deserialize)]
+/// An event to publish.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Line<'a> {
+pub struct EventLine<'a> {
+    /// Its type.
     r#type: String,
+    /// The object that it is about, 1 to 255 bytes.
     reference: Option<String>,
+    /// The payload as JSON, sent as exactly the text that stands there.
     #[serde(default, borrow, deserialize_with = "present")]
+    #[schemars(with = "Option<serde_json::Value>")]
     payload: Option<&'a RawValue>,
+    /// The payload as bytes in base64, instead of `payload`.
     payload_base64: Option<String>,
+    /// The earliest time of the run, such as `2026-06-01T09:00:00Z`.
+    #[schemars(with = "Option<String>")]
     nbf: Option<Time>,
+    /// The shortest time until the run, such as `10m`, instead of `nbf`.
+    #[schemars(with = "Option<String>")]
     delay: Option<Span>,
+    /// How long after the publish, or when, an event that has not started expires.
+    #[schemars(with = "Option<String>")]
     expires: Option<Expiry>,
+    /// The event's id, 1 to 255 bytes; a new UUIDv7 if there is none.
     id: Option<String>,
+    /// An id that is passed on to the handler.
     correlation_id: Option<String>,
     /// The properties and headers of a letter, as `dead-letter discard` writes them.
     properties: Option<String>,
     /// The notes that `dead-letter discard` writes beside an event.
     #[serde(rename = "discarded")]
+    #[schemars(with = "Option<serde_json::Value>")]
     _discarded: Option<IgnoredAny>,
 }
 
@@ -55,21 +70,31 @@ pub enum Request {
 /// # Errors
 /// When it is neither an event nor a change.
 pub fn read(line: &[u8]) -> Result<Request, LineError> {
-    let text = std::str::from_utf8(line).map_err(|error| LineError::NotText(error.valid_up_to()))?;
-    let text = text.trim_start_matches('\u{feff}');
-    if !text.trim_start().starts_with('{') {
-        return Err(LineError::NotAnObject);
-    }
+    let text = text(line)?;
     if change::is_change(text) {
         return change::read(text).map(Request::Change);
     }
-    event(text).map(|event| Request::Publish(Box::new(event)))
+    event_of(text).map(|event| Request::Publish(Box::new(event)))
+}
+
+/// Reads the one event of a request.
+///
+/// # Errors
+/// When it is no event.
+pub fn event(json: &[u8]) -> Result<NewEvent, LineError> {
+    event_of(text(json)?)
+}
+
+fn text(line: &[u8]) -> Result<&str, LineError> {
+    let text = std::str::from_utf8(line).map_err(|error| LineError::NotText(error.valid_up_to()))?;
+    let text = text.trim_start_matches('\u{feff}');
+    if text.trim_start().starts_with('{') { Ok(text) } else { Err(LineError::NotAnObject) }
 }
 
 /// Reads an event. Its fields take the same values as the arguments of `topology publish`. A JSON payload is sent as
 /// exactly the text in the line.
-fn event(text: &str) -> Result<NewEvent, LineError> {
-    let line: Line<'_> = serde_json::from_str(text)?;
+fn event_of(text: &str) -> Result<NewEvent, LineError> {
+    let line: EventLine<'_> = serde_json::from_str(text)?;
     if may_be_url(&line.r#type) {
         return Err(LineError::Misplaced("type"));
     }
@@ -125,7 +150,7 @@ mod tests {
     #[case(r#"{"type":"mail","discarded":{"id":"a"},"payload":1}"#, "1")]
     fn a_payload_is_sent_as_the_text_in_the_line(#[case] line: &str, #[case] payload: &str) {
         let expected: Vec<u8> = if payload == "\0\u{ff}" { vec![0, 255] } else { payload.as_bytes().to_vec() };
-        assert_eq!(event(line).expect("valid").payload(), &expected[..]);
+        assert_eq!(event(line.as_bytes()).expect("valid").payload(), &expected[..]);
     }
 
     #[rstest]

@@ -2,6 +2,7 @@
 //!
 //! [`Lines`] reads the lines, [`read`] understands one, and [`Batch`] carries them out, many at a time, in their order.
 
+mod answered;
 mod change;
 mod error;
 mod line;
@@ -9,9 +10,10 @@ mod lines;
 mod under_way;
 
 pub use self::{
-    change::{Change, Changed},
+    answered::AnsweredLine,
+    change::{Change, ChangeError, ChangeKind, Changed, ChosenEvents, selected},
     error::LineError,
-    line::{Request, read},
+    line::{EventLine, Request, event, read},
     lines::{Lines, Numbered},
-    under_way::{Answer, Batch, Done},
+    under_way::{Answer, Batch, Done, Refused},
 };

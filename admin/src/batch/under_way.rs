@@ -43,7 +43,22 @@ pub struct Answer {
     /// The line.
     pub line: Numbered,
     /// What was done, or why the line was refused.
-    pub done: Result<Done, String>,
+    pub done: Result<Done, Refused>,
+}
+
+/// Why a line was not carried out.
+pub struct Refused {
+    /// The reason.
+    pub why: String,
+    /// The id of the line's event, if the line is one. The event may have arrived all the same: published again under this id it is
+    /// no second event.
+    pub id: Option<String>,
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self { why, id: None }
+    }
 }
 
 /// The result of a line that was carried out.
@@ -60,8 +75,9 @@ pub struct Batch<'a> {
     events: &'a Events,
     trust: Arc<Trust>,
     under_way: FuturesUnordered<BoxFuture<'a, Answer>>,
-    /// How many bytes the lines under way hold.
+    /// How many bytes the lines under way hold, and may hold.
     bytes: usize,
+    most: usize,
     /// A change that waits for the lines before it.
     change: Option<(Numbered, Change)>,
     /// Whether a change is under way.
@@ -73,14 +89,20 @@ impl<'a> Batch<'a> {
     #[must_use]
     pub fn new(publisher: &'a Publisher, events: &'a Events) -> Self {
         let (trust, under_way) = (Arc::default(), FuturesUnordered::new());
-        Self { publisher, events, trust, under_way, bytes: 0, change: None, alone: false }
+        Self { publisher, events, trust, under_way, bytes: 0, most: BYTES_IN_FLIGHT, change: None, alone: false }
+    }
+
+    /// Sets how many bytes the lines under way may hold before no further line begins, instead of 64 MiB.
+    #[must_use]
+    pub fn most_bytes(self, most: usize) -> Self {
+        Self { most, ..self }
     }
 
     /// Returns whether the next line may begin.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let is_free = !self.alone && self.change.is_none();
-        is_free && self.under_way.len() < IN_FLIGHT && self.bytes < BYTES_IN_FLIGHT
+        is_free && self.under_way.len() < IN_FLIGHT && self.bytes < self.most
     }
 
     /// Returns how many lines have begun and have no answer yet.
@@ -97,23 +119,27 @@ impl<'a> Batch<'a> {
                 self.change = Some((line, change));
                 return;
             }
-            Ok(Request::Publish(event)) => Ok(*event),
-            Err(why) => Err(why),
+            Ok(Request::Publish(event)) => Ok(event.identified()),
+            Err(why) => Err(why.into()),
         };
-        let refused =
-            self.trust.is_lost().then(|| "not tried, because the broker did not confirm an earlier one".to_owned());
         // The versions have the order of these calls, and the queue that of their first polls: so both must be that of the lines.
-        let publishing = refused.map_or(event, Err).map(|event| self.publisher.publish(event));
+        let publishing = event.and_then(|(event, id)| {
+            if self.trust.is_lost() {
+                let why = "not tried, because the broker did not confirm an earlier one".to_owned();
+                return Err(Refused { why, id: Some(id) });
+            }
+            Ok((self.publisher.publish(event), id))
+        });
         let trust = Arc::clone(&self.trust);
         self.under_way.push(Box::pin(async move {
             let done = match publishing {
-                Ok(publishing) => publishing.await.map(Done::Published).map_err(|error| {
+                Ok((publishing, id)) => publishing.await.map(Done::Published).map_err(|error| {
                     if is_of_the_broker(&error) {
                         trust.lose();
                     }
-                    error.to_string()
+                    Refused { why: error.to_string(), id: Some(id) }
                 }),
-                Err(why) => Err(why),
+                Err(refused) => Err(refused),
             };
             Answer { line, done }
         }));
@@ -129,9 +155,9 @@ impl<'a> Batch<'a> {
             let events = self.events;
             self.under_way.push(Box::pin(async move {
                 let done = if is_behind {
-                    Err("not tried, because an earlier line is among the rejects".to_owned())
+                    Err("not tried, because an earlier line is among the rejects".to_owned().into())
                 } else {
-                    change.make(events).await.map(Done::Changed)
+                    change.make(events).await.map(Done::Changed).map_err(|error| error.to_string().into())
                 };
                 Answer { line, done }
             }));

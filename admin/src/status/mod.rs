@@ -4,6 +4,7 @@
 //! them.
 
 mod commands;
+mod document;
 mod failing;
 mod finding;
 mod findings;
@@ -27,6 +28,7 @@ mod workers;
 use tokio::time::sleep;
 
 pub use self::{
+    document::Document,
     finding::{Cure, Failing, Finding, Letters, OpenBreaker, Queue},
     gather::Looks,
     severity::Severity,

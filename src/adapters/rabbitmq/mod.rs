@@ -117,6 +117,14 @@ impl RabbitMq {
         self.publisher.connect().await
     }
 
+    /// Opens the publishing connection if it is not open, and tells whether the broker blocks it.
+    ///
+    /// # Errors
+    /// When the broker is unreachable, refuses the connection, or blocks publishers.
+    pub async fn takes_messages(&self) -> Result<(), BrokerError> {
+        self.publisher.takes_messages().await
+    }
+
     /// Returns a function that reads the name of the cluster that the newest connection leads to; `None` before the
     /// first connection.
     pub fn cluster_name(&self) -> impl Fn() -> Option<String> + Send + Sync + use<> {

@@ -75,6 +75,13 @@ impl ConfirmChannel {
         self.open().await.map(drop)
     }
 
+    /// Opens the connection if it is not open. Fails while the broker blocks it, as far as the broker has said so: it does when
+    /// something is published.
+    pub(super) async fn takes_messages(&self) -> Result<(), BrokerError> {
+        let is_blocked = self.open().await?.connection.link.connection.status().blocked();
+        if is_blocked { Err(BrokerError::Blocked { url: self.url.to_string() }) } else { Ok(()) }
+    }
+
     /// Closes the connection. Every publish without a confirm fails.
     pub(super) async fn close(&self) {
         self.closing.cancel();

@@ -1,7 +1,6 @@
 //! The JSON of `topology publish`.
 
-use std::collections::BTreeMap;
-
+use hatchery_admin::batch::AnsweredLine;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -44,23 +43,4 @@ pub(crate) struct Account {
     /// The first line that was not read, if the batch was stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stopped_before_line: Option<u64>,
-}
-
-/// The result of one line of a batch.
-#[derive(Default, Serialize, JsonSchema)]
-pub(crate) struct AnsweredLine {
-    /// The number of the line, from 1.
-    pub(super) line: u64,
-    /// The id of the event, if it was published.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) id: Option<String>,
-    /// Of a line that cancels or reschedules: the number of events by result, in the words of `topology events cancel` and `reschedule`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) results: Option<BTreeMap<&'static str, u64>>,
-    /// Of such a line: the ids of the events that were cancelled or rescheduled, as far as Redis knows them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ids: Option<Vec<String>>,
-    /// Why the line was not carried out, if it was not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<String>,
 }

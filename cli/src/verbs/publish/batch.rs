@@ -10,11 +10,11 @@ use std::{
 
 use anyhow::Context as _;
 use hatchery::{Events, Publisher, internals::words::plain};
-use hatchery_admin::batch::{self, Answer, Batch, Changed, Done, Lines, Numbered};
+use hatchery_admin::batch::{self, Answer, AnsweredLine, Batch, Done, Lines, Numbered, Refused};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncBufRead, BufReader};
 
-use super::answer::{self, Account, AnsweredLine};
+use super::answer::{self, Account};
 use crate::{
     args::UsageError,
     exit::{Ended, Exit},
@@ -144,17 +144,17 @@ impl Report {
         let number = line.number;
         self.bar.inc(line.line.len() as u64 + 1);
         match done {
-            Ok(Done::Published(published)) => {
-                self.published += 1;
-                self.unversioned += u64::from(published.unversioned);
-                self.say(AnsweredLine { line: number, id: Some(published.id), ..AnsweredLine::default() })?;
+            Ok(done) => {
+                match &done {
+                    Done::Published(published) => {
+                        self.published += 1;
+                        self.unversioned += u64::from(published.unversioned);
+                    }
+                    Done::Changed(_) => self.changes += 1,
+                }
+                self.say(AnsweredLine::of(number, Ok(done)))?;
             }
-            Ok(Done::Changed(Changed { results, ids })) => {
-                self.changes += 1;
-                let (results, ids) = (Some(results), Some(ids));
-                self.say(AnsweredLine { line: number, results, ids, ..AnsweredLine::default() })?;
-            }
-            Err(why) => {
+            Err(Refused { why, .. }) => {
                 self.refuse(number, &why)?;
                 if let Some(rejects) = &mut self.rejects {
                     // Flushed at once, so that the rejects are complete if the process is killed.
@@ -177,7 +177,7 @@ impl Report {
     fn refuse(&mut self, number: u64, why: &str) -> anyhow::Result<()> {
         self.refused += 1;
         if self.output.format == Format::Ndjson {
-            self.say(AnsweredLine { line: number, error: Some(why.to_owned()), ..AnsweredLine::default() })?;
+            self.say(AnsweredLine::of(number, Err(why.to_owned().into())))?;
         } else {
             self.bar.suspend(|| self.output.note(&format!("line {number}: {}", plain(why))));
         }

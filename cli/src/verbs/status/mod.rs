@@ -10,9 +10,8 @@ mod watch;
 use std::time::Duration;
 
 use hatchery::internals::ttl::parse_duration;
+pub(crate) use hatchery_admin::status::Document;
 use hatchery_admin::{Admin, Status, Verdict};
-use schemars::JsonSchema;
-use serde::Serialize;
 use tokio::time::sleep;
 
 pub(crate) use self::screen::unlisted_words;
@@ -70,21 +69,6 @@ fn parse_interval(text: &str) -> anyhow::Result<Duration> {
     let interval = parse_duration(text)?;
     anyhow::ensure!(interval >= Duration::from_secs(1), "the shortest time between two looks is 1s");
     Ok(interval)
-}
-
-/// The answer of `topology status`.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Document<'a> {
-    /// The version of this format.
-    format_version: u32,
-    #[serde(flatten)]
-    status: &'a Status,
-}
-
-impl<'a> Document<'a> {
-    const fn of(status: &'a Status) -> Self {
-        Self { format_version: 1, status }
-    }
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {

@@ -1,0 +1,45 @@
+//! The answer to a line of a batch, as JSON.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{
+    change::Changed,
+    under_way::{Done, Refused},
+};
+
+/// The result of one line of a batch.
+#[derive(Default, Serialize, JsonSchema)]
+pub struct AnsweredLine {
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// The id of the event, if it was published. An answer of the server has it with `error` too: published again under this id the
+    /// event is no second one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Of a line that cancels or reschedules: the number of events by result, in the words of `topology events cancel` and `reschedule`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub results: Option<BTreeMap<&'static str, u64>>,
+    /// Of such a line: the ids of the events that were cancelled or rescheduled, as far as Redis knows them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<String>>,
+    /// Why the line was not carried out, if it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl AnsweredLine {
+    /// Returns the answer to the line with this number.
+    #[must_use]
+    pub fn of(line: u64, done: Result<Done, Refused>) -> Self {
+        match done {
+            Ok(Done::Published(published)) => Self { line, id: Some(published.id), ..Self::default() },
+            Ok(Done::Changed(Changed { results, ids })) => {
+                Self { line, results: Some(results), ids: Some(ids), ..Self::default() }
+            }
+            Err(Refused { why, id }) => Self { line, id, error: Some(why), ..Self::default() },
+        }
+    }
+}

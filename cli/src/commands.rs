@@ -14,7 +14,7 @@ use crate::{
     output::Output,
     verbs::{
         apply, breaker, completions, dead_letter, destroy, events, export, graph, init, man, pause, plan, publish,
-        schedule, schema, source, status, trace, validate, work,
+        schedule, schema, serve, source, status, trace, validate, work,
     },
 };
 
@@ -41,6 +41,7 @@ Examples:
   topology schedule list                   when periodic events run next
   topology pause mail --reason migration   start no event of a type
   topology breaker list                    which types have too many errors
+  topology serve                           an HTTP API for other languages
 
 Exit codes:
   0  done or in sync
@@ -77,6 +78,7 @@ enum Verb {
     Pause(pause::Args),
     Resume(pause::ResumeArgs),
     Breaker(breaker::Args),
+    Serve(serve::Args),
     Export(export::Args),
     Schema(schema::Args),
     Completions(completions::Args),
@@ -111,8 +113,8 @@ fn colors(arguments: &[OsString]) -> ColorChoice {
 
 /// Starts the log.
 pub(crate) fn log(cli: &Cli) {
-    // A worker runs for days unattended, so it logs at `info` without being asked.
-    let at_work = u8::from(matches!(cli.verb, Verb::Work(_)));
+    // A worker and a server run for days unattended, so they log at `info` without being asked.
+    let at_work = u8::from(matches!(cli.verb, Verb::Work(_) | Verb::Serve(_)));
     let level = match cli.common.verbose.saturating_add(at_work) {
         0 => "hatchery=warn",
         1 => "hatchery=info",
@@ -153,6 +155,7 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Pause(args) => pause::run(&common, &args, output).await,
             Verb::Resume(args) => pause::resume(&common, &args, output).await,
             Verb::Breaker(args) => breaker::run(&common, args, output).await,
+            Verb::Serve(args) => Box::pin(serve::run(&common, &args, output)).await,
             Verb::Export(args) => export::run(&common, &args, output),
             Verb::Schema(args) => schema::run(&args, output),
             Verb::Completions(args) => completions::run(&args, fitted(Cli::command())),
@@ -210,8 +213,8 @@ mod tests {
     fn every_command_has_a_schema_of_its_json() {
         let leaves = commands().into_iter().filter(|command| !command.has_subcommands());
         let names = leaves.filter_map(|command| Some(command.get_bin_name()?.strip_prefix("topology ")?.to_owned()));
-        // It prints a script of a shell.
-        let names: BTreeSet<String> = names.filter(|name| name != "completions").collect();
+        // One prints a script of a shell, and the other one nothing: it answers over HTTP.
+        let names: BTreeSet<String> = names.filter(|name| !["completions", "serve"].contains(&name.as_str())).collect();
         assert_eq!(names, schema::commands().map(str::to_owned).collect());
         for command in schema::commands() {
             for ndjson in [false, true] {

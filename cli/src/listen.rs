@@ -1,7 +1,7 @@
-//! Serves a worker's metrics and probes over HTTP.
+//! Serves metrics and probes over HTTP: those of a worker, and of the server of the API.
 //!
 //! - `/livez`: 200 while the process answers, also while the broker or Redis is away: a restart would not help.
-//! - `/readyz`: 200 while the worker consumes the queues of all its types, else 503.
+//! - `/readyz`: 200 while the worker consumes the queues of all its types, or the broker takes the server's messages; else 503.
 //! - `/metrics`: the metrics of the library, in Prometheus's text format.
 
 use std::{
@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::Context as _;
 use axum::{Router, http::StatusCode, routing::get, serve::Listener};
-use hatchery::Readiness;
+use futures_util::future::BoxFuture;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -59,7 +59,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    async fn bind(&self) -> std::io::Result<TcpListener> {
+    pub(super) async fn bind(&self) -> std::io::Result<TcpListener> {
         if let Some(host) = &self.host {
             return TcpListener::bind((host.as_str(), self.port)).await;
         }
@@ -126,19 +126,24 @@ impl AsyncWrite for Mortal {
     }
 }
 
+/// Tells whether the process is ready.
+type IsReady = Box<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
+
 /// The HTTP server. It ends when this is dropped.
 pub(super) struct Listening {
-    readiness: Arc<OnceLock<Readiness>>,
+    readiness: Arc<OnceLock<IsReady>>,
     _server: AbortOnDropHandle<()>,
     _upkeep: AbortOnDropHandle<()>,
 }
 
-/// Installs the metrics recorder and begins to serve. Fails if the port is taken or a recorder is installed already.
-pub(super) async fn open(address: &Address) -> anyhow::Result<Listening> {
-    let port = address.bind().await.with_context(|| format!("--listen: cannot listen at {address}"))?;
+/// Installs the metrics recorder and begins to serve at the address of this option. Fails if the port is taken or a recorder is
+/// installed already.
+pub(super) async fn open(address: &Address, option: &str) -> anyhow::Result<Listening> {
+    let port = address.bind().await.with_context(|| format!("{option}: cannot listen at {address}"))?;
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?;
-    let metrics = recorder.install_recorder().context("--listen: a metrics recorder is already installed")?;
-    let readiness = Arc::<OnceLock<Readiness>>::default();
+    let metrics =
+        recorder.install_recorder().with_context(|| format!("{option}: a metrics recorder is already installed"))?;
+    let readiness = Arc::<OnceLock<IsReady>>::default();
     let routes = routes(metrics.clone(), Arc::clone(&readiness));
     let server = serve(port, routes);
     let upkeep = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -153,25 +158,28 @@ pub(super) async fn open(address: &Address) -> anyhow::Result<Listening> {
 fn serve(port: TcpListener, routes: Router) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move {
         if let Err(error) = axum::serve(Limited(port), routes).await {
-            tracing::warn!(%error, "--listen: the HTTP server has stopped");
+            tracing::warn!(%error, "the HTTP server of metrics and probes has stopped");
         }
     }))
 }
 
 impl Listening {
-    /// Answers `/readyz` for this worker from now on. Before that the answer is no.
-    pub(super) fn begin(&self, worker: Readiness) {
-        // The first worker counts, and there is one.
-        let _ = self.readiness.set(worker);
+    /// Answers `/readyz` as this function tells from now on. Before that the answer is no.
+    pub(super) fn begin(&self, is_ready: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) {
+        // The first one counts, and there is one.
+        let _ = self.readiness.set(Box::new(is_ready));
     }
 }
 
-fn routes(metrics: PrometheusHandle, readiness: Arc<OnceLock<Readiness>>) -> Router {
-    let ready = async move || {
-        if readiness.get().is_some_and(Readiness::is_ready) {
-            (StatusCode::OK, "consuming\n")
-        } else {
-            (StatusCode::SERVICE_UNAVAILABLE, "not consuming\n")
+fn routes(metrics: PrometheusHandle, readiness: Arc<OnceLock<IsReady>>) -> Router {
+    let ready = move || {
+        let asked = readiness.get().map(|is_ready| is_ready());
+        async move {
+            let is_ready = match asked {
+                Some(asked) => asked.await,
+                None => false,
+            };
+            if is_ready { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n") }
         }
     };
     let metrics = async move || ([("content-type", "text/plain; version=0.0.4")], metrics.render());

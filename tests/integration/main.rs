@@ -17,6 +17,7 @@ mod python;
 mod register;
 mod released;
 mod schedule;
+mod serve;
 mod sources;
 mod status;
 mod support;

@@ -23,7 +23,7 @@ impl Source {
     fn read() -> Self {
         let mut source = Self::default();
         let root = super::root();
-        let mut folders = vec![root.join("src"), root.join("admin/src"), root.join("cli/src")];
+        let mut folders = vec![root.join("src"), root.join("admin/src"), root.join("cli/src"), root.join("serve/src")];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).expect("a folder") {
                 let path = entry.expect("an entry").path();

@@ -15,6 +15,7 @@ pub(crate) mod plan;
 pub(crate) mod publish;
 pub(crate) mod schedule;
 pub mod schema;
+pub(crate) mod serve;
 pub(crate) mod source;
 pub(crate) mod status;
 pub(crate) mod trace;

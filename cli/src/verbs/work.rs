@@ -143,7 +143,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     let handler = if args.types.is_empty() { None } else { Some(handler(&args)?) };
     // Before anything is counted, because a count before the recorder is installed is lost.
     let listening = match &args.listen {
-        Some(address) => Some(listen::open(address).await?),
+        Some(address) => Some(listen::open(address, "--listen").await?),
         None => None,
     };
     let topology = load::topology(common, output)?;
@@ -179,7 +179,8 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         worker = worker.drain_timeout(limit);
     }
     if let Some(listening) = &listening {
-        listening.begin(worker.readiness());
+        let readiness = worker.readiness();
+        listening.begin(move || Box::pin(std::future::ready(readiness.is_ready())));
     }
     // Dropping the worker also kills its programs, each with its process group.
     let worked = at_once.run_until_cancelled(worker.run(stop)).await;

@@ -28,8 +28,9 @@ async fn the_tutorial_works() {
 #[case::python_and_node("docs/how-to/worker-in-python-and-node.md")]
 #[case::test_a_handler("docs/how-to/test-a-handler.md")]
 #[case::schedules("docs/schedules.md")]
+#[case::api("docs/how-to/api.md")]
 #[tokio::test]
-#[ignore = "follows seven pages; scripts/test --all runs it"]
+#[ignore = "follows eight pages; scripts/test --all runs it"]
 async fn a_page_works(#[case] page: &str) {
     follow(&read(page)).await;
 }

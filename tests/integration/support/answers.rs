@@ -13,7 +13,7 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 
 #[path = "../../support/closed.rs"]
-mod closed;
+pub(crate) mod closed;
 
 /// The validators by command, and whether they are for a line of `-o ndjson`. They are built once.
 static VALIDATORS: LazyLock<Mutex<HashMap<(&str, bool), &Validator>>> = LazyLock::new(Mutex::default);

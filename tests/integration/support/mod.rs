@@ -26,6 +26,8 @@ pub(crate) mod simulator;
 pub(crate) mod wire;
 pub(crate) mod workers;
 
+pub(crate) use self::answers::closed;
+
 use std::io::Write as _;
 
 /// Prints a line to standard error. Unlike `eprintln!`, it does so even if the test passes.

@@ -1,0 +1,135 @@
+//! `topology serve`: serves the API of the topology over HTTP.
+
+use std::{path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use hatchery::{Hatchery, Topology, internals::bounded_file};
+use hatchery_serve::{Entrance, EntranceError, Tokens};
+use tokio::time::timeout;
+
+use crate::{
+    args::{Common, UsageError},
+    connect,
+    exit::{Ended, Exit},
+    listen, load,
+    output::Output,
+    stop::Stop,
+};
+
+/// How long a probe waits for the broker.
+const PROBE: Duration = Duration::from_secs(1);
+/// The largest file of tokens in MiB.
+const LARGEST: u32 = 1;
+
+/// Serve an HTTP API: publish events, find and change them, ask for the status
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  topology serve
+  topology serve --listen 0.0.0.0:8080 --tokens tokens --metrics :9464
+  curl -d '{\"type\": \"mail\"}' -H 'content-type: application/json' \\
+    localhost:8080/v1/events
+  curl localhost:8080/v1/openapi.json      its description, OpenAPI 3.1
+
+201 means that the broker has confirmed the event, and the answer has its id. So
+has any other answer once an event has an id: repeat the event with it. After
+503 nothing was done, or it is not known: repeat the request. With the content
+type application/x-ndjson a body has up to 10,000 lines as in `topology publish
+--batch`; each is answered as soon as it is confirmed.
+
+A line of the file of tokens has a name, the SHA-256 of the token, and what it
+may: read, operate, publish, or publish:TYPE, with commas. Make a token with
+  openssl rand -hex 32 | tee token | tr -d '\\n' | sha256sum
+and send it as `Authorization: Bearer TOKEN`. The file is read once, at the
+start. Without --tokens everybody on this machine may do everything, and nobody
+else is answered.
+
+The server speaks HTTP/1.1 without TLS, and holds no state: run as many as you
+like behind a proxy that ends TLS. SIGTERM and SIGINT stop it: it answers the
+requests under way, for 25 s at most. A second signal stops it at once, with
+exit status 1.
+
+Each option may also be an environment variable, for a container:
+TOPOLOGY_LISTEN, TOPOLOGY_TOKENS, TOPOLOGY_METRICS.")]
+pub(crate) struct Args {
+    /// The address of the API; :PORT alone means all interfaces
+    #[arg(long, value_name = "HOST:PORT", value_parser = listen::Address::from_str, default_value = "127.0.0.1:8080")]
+    #[arg(env = "TOPOLOGY_LISTEN", hide_env_values = true)]
+    listen: listen::Address,
+
+    /// The tokens that are answered, and what each may do
+    #[arg(long, value_name = "FILE", env = "TOPOLOGY_TOKENS", hide_env_values = true)]
+    tokens: Option<PathBuf>,
+
+    /// Serve Prometheus metrics at /metrics, and probes: /livez answers 200, /readyz 200 while the broker takes messages
+    #[arg(long, value_name = "HOST:PORT", value_parser = listen::Address::from_str)]
+    #[arg(env = "TOPOLOGY_METRICS", hide_env_values = true)]
+    metrics: Option<listen::Address>,
+}
+
+pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    // Before anything else: the kernel drops a signal to a container's first process if it has no handler yet.
+    let Stop { gently: stop, at_once } = Stop::on_signals()?;
+    let topology = load::topology(common, output)?;
+    let tokens = args.tokens.as_ref().map(|path| tokens(path, &topology)).transpose()?;
+    let address = &args.listen;
+    let listener = address.bind().await.with_context(|| format!("--listen: cannot listen at {address}"))?;
+    let entrance = Entrance::new(listener, tokens).map_err(|error| match error {
+        EntranceError::NotLocal => UsageError(format!("--listen {address}: {error}; or give --tokens")).into(),
+        error => anyhow::Error::from(error),
+    })?;
+    // Before anything is counted, because a count before the recorder is installed is lost.
+    let listening = match &args.metrics {
+        Some(address) => Some(listen::open(address, "--metrics").await?),
+        None => None,
+    };
+    let admin = connect::admin(common, topology.clone(), NAME)?;
+    let connecting = async {
+        let hatchery = connect::connect(common, topology, NAME).await?;
+        hatchery.require_topology().await?;
+        Ok::<_, anyhow::Error>(Arc::new(hatchery))
+    };
+    // A stop while connecting ends at once: no request was taken.
+    let Some(hatchery) = stop.run_until_cancelled(connecting).await else { return Ok(Exit::Done) };
+    let hatchery = hatchery?;
+    if let Some(listening) = &listening {
+        let probed = Arc::downgrade(&hatchery);
+        listening.begin(move || Box::pin(takes_messages(probed.upgrade())));
+    }
+    let serving = hatchery_serve::serve(entrance, Arc::clone(&hatchery), admin, stop);
+    let served = at_once.run_until_cancelled(serving).await;
+    // A request that was cut off, or a probe, may still have it.
+    if let Some(hatchery) = Arc::into_inner(hatchery) {
+        hatchery.close().await;
+    }
+    match served {
+        Some(()) => Ok(Exit::Done),
+        None => Err(Ended::new(Exit::Error, "stopped at once; requests under way have no answer").into()),
+    }
+}
+
+const NAME: &str = "topology serve";
+
+async fn takes_messages(hatchery: Option<Arc<Hatchery>>) -> bool {
+    match hatchery {
+        Some(hatchery) => timeout(PROBE, hatchery.require_publishing()).await.is_ok_and(|taken| taken.is_ok()),
+        None => false,
+    }
+}
+
+fn tokens(path: &PathBuf, topology: &Topology) -> anyhow::Result<Tokens> {
+    let text =
+        bounded_file::read_text(path, LARGEST).with_context(|| format!("--tokens: cannot read {}", path.display()))?;
+    Tokens::read(&text, topology).with_context(|| format!("--tokens: {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::golden::golden;
+
+    /// Programs are made of it, so that a change of it must be seen.
+    #[test]
+    fn a_changed_description_is_noticed() {
+        golden("tests/serve/openapi.json", &format!("{:#}\n", hatchery_serve::description()));
+    }
+}

@@ -1,0 +1,64 @@
+//! Reads the body of a request, within limits of its length and of its time.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, Bytes},
+    http::{
+        HeaderMap, StatusCode,
+        header::{CONTENT_LENGTH, CONTENT_TYPE},
+    },
+};
+use futures_util::StreamExt as _;
+use tokio::time::timeout;
+
+use crate::{answer::JSON, problem::Problem};
+
+/// How long a body may take.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Returns the media type of the body, in lower case and without its parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    Some(text.split(';').next()?.trim().to_ascii_lowercase())
+}
+
+/// Fails unless the body is JSON. A page of another site cannot send that type without being asked by its browser first.
+pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+    match media_type(headers).as_deref() {
+        Some(JSON) => Ok(()),
+        _ => Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send `content-type: application/json`")),
+    }
+}
+
+/// Returns the length that the headers give, if they give one. Fails if it is above the limit.
+pub(crate) fn length(headers: &HeaderMap, most: usize) -> Result<Option<usize>, Problem> {
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > most) { Err(too_large(most)) } else { Ok(length) }
+}
+
+/// Reads a body to its end.
+pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
+    let mut parts = body.into_data_stream();
+    let reading = async {
+        let mut read = Vec::new();
+        while let Some(part) = parts.next().await {
+            let part: Bytes = part
+                .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))?;
+            if part.len() > most - read.len() {
+                return Err(too_large(most));
+            }
+            read.extend_from_slice(&part);
+        }
+        Ok(read)
+    };
+    let late = || {
+        let detail = format!("the body takes longer than {} s", LONGEST.as_secs());
+        Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+    };
+    timeout(LONGEST, reading).await.map_err(|_| late())?
+}
+
+fn too_large(most: usize) -> Problem {
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {most} bytes"))
+}

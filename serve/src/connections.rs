@@ -1,0 +1,76 @@
+//! Accepts connections, and serves the requests of each, one after the other. Ends slow ones, and all at a stop.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use axum::{Router, serve::Listener};
+use hatchery::CancellationToken;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tokio_util::task::TaskTracker;
+
+/// How many connections are served at a time, each with one request; further ones wait to be accepted.
+const CONNECTIONS: usize = 1_024;
+/// How long a client may take to send the headers of a request, and how long a connection may have no request.
+const HEADERS: Duration = Duration::from_secs(30);
+/// How many bytes the headers of a request may have.
+const BUFFER: usize = 64 * 1024;
+/// After this time a connection gets no further request: a client that reads no answer would keep it.
+const LIFE: Duration = Duration::from_mins(5);
+/// How long the last request of a connection may take. A batch may be read for five minutes.
+const LAST: Duration = Duration::from_mins(6);
+/// How long a stop waits for requests. Kubernetes kills after 30 s.
+const DRAIN: Duration = Duration::from_secs(25);
+
+/// Serves until the stop, and then until the requests under way have their answers.
+pub(crate) async fn serve(mut listener: TcpListener, routes: Router, stop: CancellationToken) {
+    let (connections, free) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS)));
+    loop {
+        let next = async {
+            // Nobody closes the semaphore.
+            let place = Arc::clone(&free).acquire_owned().await.ok();
+            (place, Listener::accept(&mut listener).await.0)
+        };
+        let Some((place, stream)) = stop.run_until_cancelled(next).await else { break };
+        let (routes, stop) = (routes.clone(), stop.clone());
+        connections.spawn(async move {
+            connection(stream, routes, stop).await;
+            drop(place);
+        });
+    }
+    // Nobody waits for an answer from a socket that accepts no more.
+    drop(listener);
+    connections.close();
+    if timeout(DRAIN, connections.wait()).await.is_err() {
+        tracing::warn!(requests = connections.len(), "the server stops before it has answered all requests");
+    }
+}
+
+async fn connection(stream: TcpStream, routes: Router, stop: CancellationToken) {
+    // The answers of a batch are small.
+    let _ = stream.set_nodelay(true);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(BUFFER);
+    let mut serving = pin!(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)));
+    let ended = tokio::select! {
+        ended = serving.as_mut() => Some(ended),
+        () = stop.cancelled() => None,
+        () = sleep(LIFE) => None,
+    };
+    let ended = if let Some(ended) = ended {
+        Ok(ended)
+    } else {
+        serving.as_mut().graceful_shutdown();
+        timeout(LAST, serving).await
+    };
+    if let Ok(Err(error)) = ended {
+        tracing::debug!(%error, "a connection has ended");
+    }
+}

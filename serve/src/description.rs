@@ -1,0 +1,94 @@
+//! The description of the API, OpenAPI 3.1, made of the same table as its routes and of the types that it reads and writes.
+
+use axum::http::StatusCode;
+use schemars::{SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    operation::{Content, Operation},
+    tokens::Right,
+};
+
+/// The problems that any operation may answer: the first one alone, if it takes no token.
+const OF_ALL: [u16; 2] = [403, 401];
+
+/// Returns the description of these operations, whose problems have this content.
+pub(crate) fn of(operations: &[Operation], problem: &Content) -> Value {
+    let (mut taken, mut answered) = (settings().into_generator(), settings().for_serialize().into_generator());
+    let mut paths = Map::new();
+    for operation in operations {
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method] = described(operation, problem, (&mut taken, &mut answered));
+    }
+    let mut schemas = taken.take_definitions(true);
+    schemas.extend(answered.take_definitions(true));
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "hatchery",
+            "summary": "The events of a RabbitMQ topology",
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+        "security": [{ "token": [] }],
+    })
+}
+
+/// Returns the settings of OpenAPI 3.1, whose schemas are JSON Schema 2020-12.
+fn settings() -> SchemaSettings {
+    SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    })
+}
+
+fn described(
+    operation: &Operation,
+    problem: &Content,
+    (taken, answered): (&mut SchemaGenerator, &mut SchemaGenerator),
+) -> Value {
+    let mut described = json!({ "operationId": operation.id, "summary": operation.summary });
+    let mut parameters: Vec<Value> = Vec::new();
+    if operation.path.contains("{type}") {
+        let schema = json!({ "type": "string" });
+        parameters.push(json!({ "name": "type", "in": "path", "required": true, "schema": schema }));
+    }
+    for (name, description) in operation.query {
+        let schema = json!({ "type": "string" });
+        parameters.push(json!({ "name": name, "in": "query", "description": description, "schema": schema }));
+    }
+    if !parameters.is_empty() {
+        described["parameters"] = parameters.into();
+    }
+    if !operation.takes.is_empty() {
+        described["requestBody"] = json!({ "required": true, "content": contents(operation.takes.iter(), taken) });
+    }
+    let mut responses = Map::new();
+    for (status, description, content) in operation.answers {
+        let content = contents([content].into_iter(), answered);
+        responses.insert(status.to_string(), json!({ "description": description, "content": content }));
+    }
+    let of_all = if operation.right == Right::None { &OF_ALL[..1] } else { &OF_ALL[..] };
+    for status in of_all.iter().chain(operation.problems) {
+        let content = contents([problem].into_iter(), answered);
+        let description = StatusCode::from_u16(*status).ok().and_then(|status| status.canonical_reason());
+        responses.insert(status.to_string(), json!({ "description": description, "content": content }));
+    }
+    described["responses"] = responses.into();
+    if operation.right == Right::None {
+        described["security"] = json!([]);
+    }
+    described
+}
+
+fn contents<'a>(contents: impl Iterator<Item = &'a Content>, generator: &mut SchemaGenerator) -> Map<String, Value> {
+    let described = contents.map(|content| {
+        let schema = (content.schema)(generator);
+        (content.media_type.to_owned(), json!({ "schema": schema }))
+    });
+    described.collect()
+}

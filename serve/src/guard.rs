@@ -1,0 +1,48 @@
+//! Lets a request through to its operation, if its sender may call it.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header::AUTHORIZATION},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+
+use crate::{
+    api::Api,
+    local,
+    problem::Problem,
+    tokens::{Caller, Right, Tokens},
+};
+
+/// Calls the operation, which finds the [`Caller`] among the extensions of the request.
+pub(crate) async fn guard(
+    State((api, right)): State<(Arc<Api>, Right)>,
+    mut request: Request,
+    operation: Next,
+) -> Response {
+    match caller(api.tokens.as_ref(), right, request.headers()) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            operation.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn caller(tokens: Option<&Tokens>, right: Right, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let Some(tokens) = tokens else { return local::check(headers).map(|()| Caller(None)) };
+    if right == Right::None {
+        return Ok(Caller(None));
+    }
+    let bearer = || {
+        let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+    };
+    let token = bearer().and_then(|token| tokens.find(token));
+    let unknown = || Problem::new(StatusCode::UNAUTHORIZED, "no known token: send `Authorization: Bearer TOKEN`");
+    let caller = Caller(Some(token.ok_or_else(unknown)?));
+    caller.may(right)?;
+    Ok(caller)
+}

@@ -1,0 +1,54 @@
+//! The HTTP API of a topology, as `topology serve` runs it: publishes events, finds and changes those that wait, and tells the status.
+//!
+//! ```no_run
+//! # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
+//! use std::sync::Arc;
+//! use hatchery::{CancellationToken, Hatchery};
+//! use hatchery_admin::Admin;
+//! use hatchery_serve::{Entrance, Tokens, serve};
+//! use tokio::net::TcpListener;
+//!
+//! let builder = Hatchery::builder(topology.clone()).name("api");
+//! let tokens = Tokens::read(&std::fs::read_to_string("tokens")?, &topology)?;
+//! let entrance = Entrance::new(TcpListener::bind("0.0.0.0:8080").await?, Some(tokens))?;
+//! let hatchery = Arc::new(builder.clone().connect().await?);
+//! serve(entrance, hatchery, Admin::new(builder)?, CancellationToken::new()).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The server holds no state: run as many as you like. It speaks HTTP/1.1 without TLS; put a proxy in front that ends TLS.
+//!
+//! # Layout
+//!
+//! - `operations`: every operation with its right and its answers, as one table. The routes and the `description`
+//!   (`/v1/openapi.json`) are made of it.
+//! - `publish`, `batch`, `known`, `change`, `status`: the operations.
+//! - `tokens`, `local`, `guard`: who may call them. `problem`: what they answer if something is wrong.
+//! - `connections`, `body`, `room`: the limits of connections, of time and of memory.
+
+mod answer;
+mod api;
+mod batch;
+mod body;
+mod change;
+mod connections;
+mod description;
+mod guard;
+mod known;
+mod local;
+mod operation;
+mod operations;
+mod problem;
+mod publish;
+mod room;
+mod server;
+mod status;
+mod tokens;
+
+#[doc(hidden)]
+pub use self::operations::description;
+pub use self::{
+    server::{Entrance, EntranceError, serve},
+    tokens::{Tokens, TokensError},
+};

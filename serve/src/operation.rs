@@ -1,0 +1,34 @@
+//! What the API says of an operation.
+
+use std::sync::Arc;
+
+use axum::routing::MethodRouter;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+use crate::{api::Api, tokens::Right};
+
+pub(crate) struct Operation {
+    /// `get` or `post`, as OpenAPI writes it.
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) id: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) right: Right,
+    /// The names of the query, with what they mean.
+    pub(crate) query: &'static [(&'static str, &'static str)],
+    pub(crate) takes: &'static [Content],
+    pub(crate) answers: &'static [(u16, &'static str, Content)],
+    /// The statuses of its problems, beside those of every operation.
+    pub(crate) problems: &'static [u16],
+    pub(crate) route: fn() -> MethodRouter<Arc<Api>>,
+}
+
+/// A content and its schema. That of a batch is the schema of a line.
+pub(crate) struct Content {
+    pub(crate) media_type: &'static str,
+    pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
+}
+
+pub(crate) const fn content<T: JsonSchema>(media_type: &'static str) -> Content {
+    Content { media_type, schema: SchemaGenerator::subschema_for::<T> }
+}

@@ -1,0 +1,135 @@
+//! Every operation: its path, who may call it, what it takes and answers. The router and the description are made of this table.
+
+use std::sync::{Arc, LazyLock};
+
+use axum::{
+    Router,
+    http::{StatusCode, header::CONTENT_TYPE},
+    middleware::from_fn_with_state,
+    routing::{MethodRouter, get, post},
+};
+use hatchery_admin::{
+    batch::{AnsweredLine, ChosenEvents, EventLine},
+    status::Document,
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    answer::JSON,
+    api::Api,
+    batch::NDJSON,
+    change::{self, ChangedEvents},
+    guard::guard,
+    known::{self, KnownEvents},
+    operation::{Content, Operation, content},
+    problem::{PROBLEM, Problem},
+    publish::{self, Published},
+    status,
+    tokens::Right,
+};
+
+const OPERATIONS: &[Operation] = &[
+    Operation {
+        method: "post",
+        path: "/v1/events",
+        id: "publish",
+        summary: "Publishes an event, or a batch of up to 10,000 lines, of which each is an event or changes events that wait: \
+                  {\"cancel\": …} or {\"reschedule\": …}, as in `topology publish --batch`",
+        right: Right::Publish,
+        query: &[],
+        takes: &[content::<EventLine<'_>>(JSON), content::<EventLine<'_>>(NDJSON)],
+        answers: &[
+            (201, "The broker has confirmed the event.", content::<Published>(JSON)),
+            (200, "The answers to the lines of a batch, as they are confirmed.", content::<AnsweredLine>(NDJSON)),
+        ],
+        problems: &[400, 408, 413, 415, 422, 503],
+        route: || post(publish::publish),
+    },
+    Operation {
+        method: "get",
+        path: "/v1/events/{type}",
+        id: "find",
+        summary: "Tells what Redis knows of the events of a reference, or of one event by its id",
+        right: Right::Read,
+        query: &[("reference", "The object that the events are about."), ("id", "The id of the one event.")],
+        takes: &[],
+        answers: &[(200, "The events.", content::<KnownEvents>(JSON))],
+        problems: &[400, 404, 422, 503],
+        route: || get(known::show),
+    },
+    changing("/v1/events/{type}/cancel", "cancel", "Cancels events that wait, and ends their runs", || {
+        post(change::cancel)
+    }),
+    changing("/v1/events/{type}/reschedule", "reschedule", "Gives events that wait another time", || {
+        post(change::reschedule)
+    }),
+    changing("/v1/events/{type}/run-now", "runNow", "Runs events that wait now", || post(change::run_now)),
+    Operation {
+        method: "get",
+        path: "/v1/status",
+        id: "status",
+        summary: "Tells what is wrong, and how many events are where; takes up to twelve seconds",
+        right: Right::Read,
+        query: &[],
+        takes: &[],
+        answers: &[(200, "The status, as `topology status -o json` prints it.", content::<Document<'_>>(JSON))],
+        problems: &[503],
+        route: || get(status::status),
+    },
+    Operation {
+        method: "get",
+        path: "/v1/openapi.json",
+        id: "description",
+        summary: "Returns this description",
+        right: Right::None,
+        query: &[],
+        takes: &[],
+        answers: &[(200, "The description.", content::<Map<String, Value>>(JSON))],
+        problems: &[],
+        route: || get(async || ([(CONTENT_TYPE, JSON)], DESCRIPTION.as_str())),
+    },
+];
+
+const CHOSEN: &[Content] = &[content::<ChosenEvents>(JSON)];
+const CHANGED: &[(u16, &str, Content)] = &[(200, "What became of the events.", content::<ChangedEvents>(JSON))];
+
+const fn changing(
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    route: fn() -> MethodRouter<Arc<Api>>,
+) -> Operation {
+    Operation {
+        method: "post",
+        path,
+        id,
+        summary,
+        right: Right::Operate,
+        query: &[],
+        takes: CHOSEN,
+        answers: CHANGED,
+        problems: &[400, 404, 408, 409, 413, 415, 422, 503],
+        route,
+    }
+}
+
+/// The description as it is sent.
+static DESCRIPTION: LazyLock<String> = LazyLock::new(|| description().to_string());
+
+/// Returns the description of the API.
+#[must_use]
+pub fn description() -> Value {
+    crate::description::of(OPERATIONS, &content::<Problem>(PROBLEM))
+}
+
+/// Returns the routes of all operations.
+pub(crate) fn router(api: &Arc<Api>) -> Router {
+    let mut router = Router::new();
+    for operation in OPERATIONS {
+        let state = (Arc::clone(api), operation.right);
+        router = router.route(operation.path, (operation.route)().route_layer(from_fn_with_state(state, guard)));
+    }
+    let unknown = async || Problem::new(StatusCode::NOT_FOUND, "there is no such path; see /v1/openapi.json");
+    let method = async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the path has other methods");
+    router.fallback(unknown).method_not_allowed_fallback(method).with_state(Arc::clone(api))
+}

@@ -1,0 +1,52 @@
+//! The server.
+
+use std::{io, sync::Arc};
+
+use hatchery::{CancellationToken, Hatchery};
+use hatchery_admin::Admin;
+use tokio::net::TcpListener;
+
+use crate::{api::Api, connections, operations::router, tokens::Tokens};
+
+/// Where a server listens, and whom it answers.
+pub struct Entrance {
+    listener: TcpListener,
+    tokens: Option<Tokens>,
+}
+
+/// Why a server cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EntranceError {
+    /// The address is not one of the loopback interface, and there are no tokens: anybody in the network could do everything.
+    #[error(
+        "without tokens the server listens on the loopback interface alone, such as 127.0.0.1:8080 or localhost:8080"
+    )]
+    NotLocal,
+    /// The listener has no address.
+    #[error(transparent)]
+    Listener(#[from] io::Error),
+}
+
+impl Entrance {
+    /// Takes a listener. Without tokens the server answers this machine alone, which may do everything.
+    ///
+    /// # Errors
+    /// [`EntranceError::NotLocal`] if the listener can be reached from elsewhere and there are no tokens.
+    pub fn new(listener: TcpListener, tokens: Option<Tokens>) -> Result<Self, EntranceError> {
+        if tokens.is_none() && !listener.local_addr()?.ip().is_loopback() {
+            return Err(EntranceError::NotLocal);
+        }
+        Ok(Self { listener, tokens })
+    }
+}
+
+/// Serves the API of a topology until `stop` is cancelled, and then until the requests under way have their answers, for 25 seconds
+/// at most.
+pub async fn serve(entrance: Entrance, hatchery: Arc<Hatchery>, admin: Admin, stop: CancellationToken) {
+    let Entrance { listener, tokens } = entrance;
+    let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
+    tracing::info!(address, tokens = tokens.is_some(), "the server listens");
+    let api = Arc::new(Api::new(hatchery, admin, tokens, stop.clone()));
+    connections::serve(listener, router(&api), stop).await;
+}

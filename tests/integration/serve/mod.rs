@@ -1,0 +1,10 @@
+//! The API of `topology serve`, with clients as other languages have them.
+
+mod away;
+mod batches;
+mod changed;
+mod client;
+mod limits;
+mod published;
+mod rights;
+mod stopping;

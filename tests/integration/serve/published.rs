@@ -1,0 +1,77 @@
+//! One event by `POST /v1/events`.
+
+use hatchery::Outcome;
+use reqwest::{Method, RequestBuilder, header::CONTENT_TYPE};
+use rstest::rstest;
+use serde_json::json;
+
+use super::client::Serving;
+use crate::support::{declared::Declared, workers::Working};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_is_answered_with_201_is_in_its_queue_and_runs_as_it_was_sent() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let serving = Serving::start(&declared).await;
+    let event = json!({ "type": "mail", "reference": "50", "payload": { "to": "ada" }, "correlation_id": "c" });
+    let first = serving.publish(&event).await.expect(201).json();
+    let own = json!({ "type": "mail", "id": "own", "payload_base64": "AP8=" });
+    assert_eq!(serving.publish(&own).await.expect(201).text, r#"{"id":"own"}"#);
+    assert_eq!(declared.amqp().await.ready(&declared.processing("mail")).await, 2, "201 before the confirm");
+    // An event whose answer got lost is repeated with its id, and is no second event.
+    serving.publish(&own).await.expect(201);
+
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let seen = worker.runs.reach(2).await;
+    let run =
+        |id: Option<&str>| &seen.iter().find(|seen| id == Some(seen.event.id.as_str())).expect("it has run").event;
+    let sent = run(first["id"].as_str());
+    assert_eq!(&*sent.payload, br#"{"to":"ada"}"#);
+    assert_eq!(sent.reference.as_ref().map(ToString::to_string).as_deref(), Some("50"));
+    assert_eq!(sent.correlation_id.as_deref(), Some("c"));
+    assert_eq!(&*run(Some("own")).payload, [0, 255]);
+    declared.amqp().await.expect_empty(&declared.queues()).await;
+    assert_eq!(worker.stop().await.done, 2);
+}
+
+const JSON: &str = "application/json";
+
+#[rstest]
+#[case::no_json(JSON, "[]", 400, "not a JSON object")]
+#[case::no_event(JSON, r#"{"paylod": 1}"#, 400, "unknown field `paylod`")]
+#[case::two_times(JSON, r#"{"type": "mail", "delay": "1s", "nbf": "2026-06-01T00:00:00Z"}"#, 400, "exclude each other")]
+#[case::a_secret(JSON, r#"{"type": "amqp://u:s3cret@h"}"#, 400, "may have a password")]
+#[case::a_change(JSON, r#"{"cancel": {"type": "mail", "id": "a"}}"#, 400, "unknown field `cancel`")]
+#[case::a_form("text/plain", r#"{"type": "mail"}"#, 415, "application/json")]
+#[case::unknown_type(JSON, r#"{"type": "mial", "id": "a"}"#, 422, "is it `mail`?")]
+#[case::no_reference(JSON, r#"{"type": "mail", "reference": ""}"#, 422, "a reference has 1 to 255 bytes")]
+#[tokio::test]
+async fn a_bad_request_is_refused_in_the_words_of_the_command_line(
+    #[case] media_type: &'static str,
+    #[case] body: &'static str,
+    #[case] status: u16,
+    #[case] detail: &str,
+) {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let serving = Serving::start(&declared).await;
+    let request = |request: RequestBuilder| request.header(CONTENT_TYPE, media_type).body(body);
+    let answer = serving.send(Method::POST, "/v1/events", request).await.expect(status);
+    let problem = answer.json();
+    assert!(problem["detail"].as_str().unwrap().contains(detail), "{problem}");
+    assert!(!answer.text.contains("s3cret"), "{problem}");
+    // It has its id as soon as it is an event.
+    assert_eq!(problem["id"].is_string(), status == 422, "{problem}");
+    assert_eq!(declared.amqp().await.ready(&declared.processing("mail")).await, 0);
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_large_is_refused() {
+    let declared = Declared::new("max-payload: 1KiB\ntypes: { mail: {} }").await;
+    let serving = Serving::start(&declared).await;
+    let payload = |bytes: usize| json!({ "type": "mail", "payload": "x".repeat(bytes) });
+    let problem = serving.publish(&payload(2_000)).await.expect(413).json();
+    assert_eq!(problem["detail"], "the payload has 2002 bytes, more than max-payload (1024)");
+    let problem = serving.publish(&payload(100_000)).await.expect(413).json();
+    assert!(problem["detail"].as_str().unwrap().starts_with("the body has more than"), "{problem}");
+    serving.publish(&payload(1_000)).await.expect(201);
+}

@@ -112,9 +112,7 @@ impl Consumer {
                     rest
                 }))
             }
-            // The broker may have sent deliveries already, and RabbitMQ would count their return as a crash. So a pause leaves the
-            // consumer once it is open.
-            ConsumerState::Opening { .. } if !is_paused => ConsumerState::Idle { until: Instant::now() },
+            ConsumerState::Opening { .. } => ConsumerState::Idle { until: Instant::now() },
             state => state,
         };
     }

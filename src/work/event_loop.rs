@@ -202,9 +202,7 @@ impl Loop {
         let (is_probe, probe) = (self.consumer.is_probe(), intake.probe());
         let is_left = matches!(intake, Intake::Paused { .. } | Intake::Leave { .. } | Intake::Stop);
         let may_open = !self.until.is_cancelled() && !is_left;
-        // What stayed in memory during a pause starts first: another prefetch beside it may be more than is done within the ack-timeout.
-        let idle_until = self.consumer.idle_until().filter(|_| self.waiting.is_empty());
-        let is_idle = idle_until.is_some_and(|at| at <= Instant::now());
+        let is_idle = self.consumer.idle_until().is_some_and(|at| at <= Instant::now());
         match intake {
             Intake::Stop => {
                 self.consumer.leave(false);
@@ -229,7 +227,7 @@ impl Loop {
                 self.move_on(ready);
             }
         }
-        self.consumer.idle_until().filter(|_| may_open && self.waiting.is_empty())
+        self.consumer.idle_until().filter(|_| may_open)
     }
 
     /// Takes what the consumer has brought.

@@ -45,23 +45,6 @@ async fn a_pause_that_has_ended_by_a_wrong_clock_holds_before_and_after_redis_ha
 }
 
 #[tokio::test(start_paused = true)]
-async fn pauses_add_nothing_to_what_a_worker_holds() {
-    let world = World::default();
-    world.put_all((0..500).map(|n| named("mail.now", &n.to_string())));
-    let worker = Working::run(world.worker().concurrency(1), &world, &["mail"], Duration::from_secs(50));
-    for round in 0..3 {
-        tokio::time::sleep(MINUTE).await;
-        write(&world, 2 * round + 1, [paused(event_type("mail"), None)]);
-        tokio::time::sleep(MINUTE).await;
-        write(&world, 2 * round + 2, []);
-    }
-    tokio::time::sleep(MINUTE).await;
-    let held = 500 - world.broker.waiting().len() - runs(&world).len();
-    assert!(held <= 100, "the prefetch is 100, and it holds {held}");
-    worker.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_event_in_quarantine_that_is_taken_during_a_pause_goes_back_as_a_copy() {
     let world = World::new(Script { gets_take: Mutex::new(Duration::from_secs(4)), ..Script::default() });
     world.put(incoming("plain.aside", &[came_back(1), ("crashes", Value::I64(1))]));

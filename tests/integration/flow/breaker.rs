@@ -300,7 +300,8 @@ async fn an_apply_forgets_the_breakers_that_have_left_the_file() {
     let mut know = ::redis::cmd("HSET");
     know.arg(&key).arg(&["pay", &state, "mail", &state, "left", &state]).exec_async(&mut connection).await.unwrap();
     let place = Place::new(&declared);
-    place.run(&mut place.command(&["apply", "--auto-approve"])).await.expect(0);
+    let mut apply = place.command(&["apply", "--auto-approve"]);
+    place.run(apply.env("RABBITMQ_MANAGEMENT_URL", declared.host.management())).await.expect(0);
     let left: Vec<String> = ::redis::cmd("HKEYS").arg(&key).query_async(&mut connection).await.unwrap();
     assert_eq!(left, ["pay"]);
 }

@@ -1,4 +1,4 @@
-//! What an apply changes beside the objects of the broker: schedules and pauses.
+//! The changes that an apply makes beside the objects of the broker: schedules and pauses.
 
 use hatchery_admin::{Applied, Planned};
 

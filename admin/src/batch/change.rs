@@ -26,7 +26,7 @@ pub enum Change {
     RunNow(Named),
 }
 
-/// What a change does, before its events are known.
+/// The kind of a change, before its events are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// [`Change::Cancel`].

@@ -42,7 +42,7 @@ impl Trust {
 pub struct Answer {
     /// The line.
     pub line: Numbered,
-    /// What was done, or why the line was refused.
+    /// The result, or the reason why the line was refused.
     pub done: Result<Done, Refused>,
 }
 

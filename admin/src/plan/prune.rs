@@ -105,7 +105,7 @@ impl<'a> Pruning<'a> {
         let live = self.view.queue(name)?;
         let is_free = self.view.to_queue(name).is_empty() && !live.is_down();
         if live.is_stream() {
-            // Whoever still reads the stream takes nothing from it.
+            // A program that still reads the stream takes nothing from it.
             return is_free.then(|| Step::DeleteStream(name.to_owned()));
         }
         (is_free && !self.is_moved(name))

@@ -51,7 +51,7 @@ impl QueueCounts {
         let retrying = format!("{}.", names.retry());
         let desired = compile(topology)?;
         let owners: Vec<String> = desired.owners().map(|owner| format!("{owner}.")).collect();
-        // What they hold is no event.
+        // Streams hold no events.
         let streams: Vec<String> = desired.owners().flat_map(streams).collect();
         let timers = desired.queues.into_iter().filter(|queue| queue.arguments.contains_key("x-message-ttl"));
         let timers: Vec<String> = timers.map(|queue| queue.name).filter(|name| !name.starts_with(&retrying)).collect();

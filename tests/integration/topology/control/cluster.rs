@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use hatchery::Readiness;
+use hatchery::{LifeCycleRecord, NewEvent, Readiness};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::{FILE, Fleet, OnCall};
 use crate::support::{
     broker::{eventually, text},
-    declared::Declared,
+    declared::{Declared, publish, publish_all},
     held::Held,
     process::Process,
+    records::Records,
     redis,
 };
 
@@ -18,6 +19,9 @@ const NODES: [usize; 3] = [1, 2, 3];
 
 /// For how long a node is frozen. The others give it up after a minute.
 const FROZEN: Duration = Duration::from_secs(40);
+
+/// How many events a test publishes while a node is away.
+const MANY: usize = 1_000;
 
 /// A cluster for one test at a time: each has three nodes.
 struct Cluster {
@@ -29,25 +33,30 @@ impl Cluster {
     /// Starts a cluster with a topology whose stream is led by another node than the first, which the test's own calls use. Returns
     /// that node too.
     async fn start() -> (Self, Declared, usize) {
-        let (mut cluster, declared) = Self::with(async |_| {}).await;
-        if leader(&declared).await == 1 {
+        Self::led(FILE, "t.control").await
+    }
+
+    /// The same with another file, for another stream of its topology.
+    async fn led(file: &str, stream: &str) -> (Self, Declared, usize) {
+        let (mut cluster, declared) = Self::with(file, async |_| {}).await;
+        if leader(&declared, stream).await == 1 {
             cluster.ask("kill rabbitmq1").await;
             cluster.ask("start rabbitmq1").await;
         }
         let leader = eventually("another node leads the stream", async || {
-            Some(leader(&declared).await).filter(|node| *node != 1)
+            Some(leader(&declared, stream).await).filter(|node| *node != 1)
         })
         .await;
         (cluster, declared, leader)
     }
 
     /// Starts a cluster, prepares it, and declares the topology.
-    async fn with(prepare: impl AsyncFnOnce(&mut Held)) -> (Self, Declared) {
+    async fn with(file: &str, prepare: impl AsyncFnOnce(&mut Held)) -> (Self, Declared) {
         static ALONE: Mutex<()> = Mutex::const_new(());
         let alone = ALONE.lock().await;
         let mut held = Held::cluster();
         prepare(&mut held).await;
-        let declared = Declared::on(held.host(), FILE, redis::url()).await;
+        let declared = Declared::on(held.host(), file, redis::url()).await;
         // RabbitMQ writes which member of the stream coordinator a node has to disk up to a second later. A node that is killed before has
         // none for ever (docs/pause-protocol.md).
         let written = held.ctl("rabbitmq1 eval rpc:multicall(dets,sync,[ra_coordination_directory_reverse]).").await;
@@ -70,11 +79,11 @@ impl Cluster {
     }
 }
 
-/// Returns the node that leads the stream.
-async fn leader(declared: &Declared) -> usize {
+/// Returns the node that leads a stream.
+async fn leader(declared: &Declared, stream: &str) -> usize {
     eventually("the stream has a leader", async || {
         let queues = declared.host.list("queues");
-        let stream = queues.iter().find(|queue| text(queue, "name") == "t.control")?;
+        let stream = queues.iter().find(|queue| text(queue, "name") == stream)?;
         // RabbitMQ 3.10 calls it `node`.
         let leader = stream["leader"].as_str().or(stream["node"].as_str())?;
         NODES.into_iter().find(|node| leader.starts_with(&format!("hatchery{node}@")))
@@ -136,7 +145,7 @@ async fn a_pause_holds_while_the_leader_of_the_stream_is_killed() {
 #[ignore = "starts a cluster of three nodes; scripts/test --all runs it"]
 async fn on_a_node_without_a_replica_of_the_stream_nothing_starts_and_clients_that_know_another_one_go_there() {
     // A node that joins after the stream was declared gets no replica of it.
-    let (mut cluster, declared) = Cluster::with(async |held: &mut Held| {
+    let (mut cluster, declared) = Cluster::with(FILE, async |held: &mut Held| {
         held.ctl("rabbitmq3 stop_app").await;
         held.ctl("rabbitmq3 reset").await;
     })
@@ -180,7 +189,7 @@ async fn on_a_node_without_a_replica_of_the_stream_nothing_starts_and_clients_th
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "starts a cluster of three nodes and kills two; scripts/test --all runs it"]
 async fn a_pause_holds_while_the_stream_has_lost_its_majority() {
-    let (mut cluster, declared) = Cluster::with(async |_| {}).await;
+    let (mut cluster, declared) = Cluster::with(FILE, async |_| {}).await;
     let (on_call, amqp) = (OnCall::new(&declared), declared.amqp().await);
     let mut fleet = Fleet::new(declared.connect().await);
     on_call.does(&["pause", "mail", "--reason", "R"]).await;
@@ -230,4 +239,31 @@ async fn a_pause_holds_while_the_leader_of_the_stream_is_frozen() {
     fleet.go_on().await;
     on_call.does(&["resume", "mail"]).await;
     fleet.resumed(&amqp, &declared).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts a cluster of three nodes and kills one; scripts/test --all runs it"]
+async fn events_go_on_and_are_recorded_while_the_node_that_leads_the_stream_of_their_life_is_away() {
+    let stream = "t.life-cycle";
+    let (mut cluster, declared, leader) = Cluster::led("life-cycle: all\ntypes: { mail: {}, other: {} }", stream).await;
+    // The connections of the test itself lead to the first node.
+    let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);
+    let mut fleet = Fleet::new(declared.connect().await);
+    fleet.start(&hatchery);
+    fleet.publish().await;
+    fleet.mail.reach(1).await;
+
+    cluster.ask(&format!("kill rabbitmq{leader}")).await;
+    let events = (0..MANY).map(|n| NewEvent::new("other", format!("during {n}"))).collect();
+    publish_all(&hatchery, events).await;
+    fleet.other.reach(1 + MANY).await;
+    cluster.ask(&format!("start rabbitmq{leader}")).await;
+    let last = publish(&hatchery, NewEvent::new("other", "after")).await;
+    let is_last = |record: &LifeCycleRecord| record.id.as_deref() == Some(&*last);
+    let told = Records::open(&amqp, stream).await.reach(3, is_last).await;
+    let told: Vec<_> = told.iter().map(|record| record.transition.as_str()).collect();
+    assert_eq!(told, ["published", "started", "done"]);
+    for (worker, _) in fleet.workers {
+        worker.stop().await;
+    }
 }

@@ -5,14 +5,15 @@
 //! use std::sync::Arc;
 //! use hatchery::{CancellationToken, Hatchery};
 //! use hatchery_admin::Admin;
-//! use hatchery_serve::{Entrance, Tokens, serve};
+//! use hatchery_serve::{Entrance, Servers, Tokens, serve};
 //! use tokio::net::TcpListener;
 //!
 //! let builder = Hatchery::builder(topology.clone()).name("api");
 //! let tokens = Tokens::read(&std::fs::read_to_string("tokens")?, &topology)?;
 //! let entrance = Entrance::new(TcpListener::bind("0.0.0.0:8080").await?, Some(tokens))?;
 //! let hatchery = Arc::new(builder.clone().connect().await?);
-//! serve(entrance, hatchery, Admin::new(builder)?, CancellationToken::new()).await;
+//! let servers = Servers::new(Arc::clone(&hatchery), Admin::new(builder)?);
+//! serve(entrance, hatchery.publisher(), hatchery.events(), Arc::new(servers), CancellationToken::new()).await;
 //! # Ok(())
 //! # }
 //! ```
@@ -24,11 +25,13 @@
 //! - `operations`: every operation with its right and its answers, as one table. The routes and the `description`
 //!   (`/v1/openapi.json`) are made of it.
 //! - `publish`, `batch`, `known`, `change`, `status`: the operations.
+//! - `backend`: what they ask of the servers beside the publisher and the events.
 //! - `tokens`, `local`, `guard`: who may call them. `problem`: what they answer if something is wrong.
 //! - `connections`, `body`, `room`: the limits of connections, of time and of memory.
 
 mod answer;
 mod api;
+mod backend;
 mod batch;
 mod body;
 mod change;
@@ -49,6 +52,7 @@ mod tokens;
 #[doc(hidden)]
 pub use self::operations::description;
 pub use self::{
+    backend::{Backend, Servers},
     server::{Entrance, EntranceError, serve},
     tokens::{Tokens, TokensError},
 };

@@ -2,11 +2,10 @@
 
 use std::{io, sync::Arc};
 
-use hatchery::{CancellationToken, Hatchery};
-use hatchery_admin::Admin;
+use hatchery::{CancellationToken, Events, Publisher};
 use tokio::net::TcpListener;
 
-use crate::{api::Api, connections, operations::router, tokens::Tokens};
+use crate::{api::Api, backend::Backend, connections, operations::router, tokens::Tokens};
 
 /// Where a server listens, and whom it answers.
 pub struct Entrance {
@@ -43,10 +42,16 @@ impl Entrance {
 
 /// Serves the API of a topology until `stop` is cancelled, and then until the requests under way have their answers, for 25 seconds
 /// at most.
-pub async fn serve(entrance: Entrance, hatchery: Arc<Hatchery>, admin: Admin, stop: CancellationToken) {
+pub async fn serve(
+    entrance: Entrance,
+    publisher: Publisher,
+    events: Events,
+    backend: Arc<dyn Backend>,
+    stop: CancellationToken,
+) {
     let Entrance { listener, tokens } = entrance;
     let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
     tracing::info!(address, tokens = tokens.is_some(), "the server listens");
-    let api = Arc::new(Api::new(hatchery, admin, tokens, stop.clone()));
+    let api = Arc::new(Api::new(publisher, events, backend, tokens, stop.clone()));
     connections::serve(listener, router(&api), stop).await;
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, http::StatusCode, response::Response};
 use hatchery_admin::status::Document;
-use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
+use tokio::time::timeout;
 
 use crate::{answer::answer, api::Api, problem::Problem};
 
@@ -15,12 +15,8 @@ pub(crate) async fn status(State(api): State<Arc<Api>>) -> Result<Response, Prob
     let late = |_| Problem::for_now(format!("other requests have asked for the status for {} s", TURN.as_secs()));
     // Nobody closes the semaphore.
     let _turn = timeout(TURN, api.looks.acquire()).await.map_err(late)?;
-    // The compiler cannot tell that a look may go on in another thread, so it gets one.
-    let asking = Arc::clone(&api);
-    let looked = spawn_blocking(move || Handle::current().block_on(asking.admin.status(&()))).await;
-    match looked {
-        Ok(Ok(status)) => Ok(answer(StatusCode::OK, &Document::of(&status))),
-        Ok(Err(error)) => Err(Problem::for_now(error.to_string())),
-        Err(_) => Err(Problem::for_now("the look has ended without a status")),
+    match api.backend.status().await {
+        Ok(status) => Ok(answer(StatusCode::OK, &Document::of(&status))),
+        Err(error) => Err(Problem::for_now(error.to_string())),
     }
 }

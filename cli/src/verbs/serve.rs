@@ -4,7 +4,7 @@ use std::{path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use hatchery::{Hatchery, Topology, internals::bounded_file};
-use hatchery_serve::{Entrance, EntranceError, Tokens};
+use hatchery_serve::{Entrance, EntranceError, Servers, Tokens};
 use tokio::time::timeout;
 
 use crate::{
@@ -96,7 +96,9 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         let probed = Arc::downgrade(&hatchery);
         listening.begin(move || Box::pin(takes_messages(probed.upgrade())));
     }
-    let serving = hatchery_serve::serve(entrance, Arc::clone(&hatchery), admin, stop);
+    let (publisher, events) = (hatchery.publisher(), hatchery.events());
+    let servers = Arc::new(Servers::new(Arc::clone(&hatchery), admin));
+    let serving = hatchery_serve::serve(entrance, publisher, events, servers, stop);
     let served = at_once.run_until_cancelled(serving).await;
     // A request that was cut off, or a probe, may still have it.
     if let Some(hatchery) = Arc::into_inner(hatchery) {

@@ -75,6 +75,6 @@ pub use {
         ScheduleChanges,
     },
     status::{Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict},
-    switches::{NotFollowing, PauseLine, Switched, Until},
+    switches::{ChangedPauses, NotFollowing, PauseLine, Switched, Until},
     watch::Watch,
 };

@@ -1,11 +1,14 @@
 //! What the operations ask beside the publisher and the events. It is a port, so that a topology without servers can be served too.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hatchery::{BrokerError, Hatchery, Topology};
-use hatchery_admin::{Admin, AdminError, status::Status};
+use hatchery_admin::{Admin, AdminError, Pause, Paused, Switched, Until, status::Status};
 use tokio::{runtime::Handle, task::spawn_blocking};
+
+/// How long to wait for somebody else who changes the pauses.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The servers that a topology is on, as the operations ask them.
 #[async_trait]
@@ -18,6 +21,15 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Looks at what is wrong, and at how many events are where.
     async fn status(&self) -> Result<Status, AdminError>;
+
+    /// Returns the pauses that last, those of the file included.
+    async fn pauses(&self) -> Result<Vec<Pause>, AdminError>;
+
+    /// Pauses a type, a source, a schedule or everything.
+    async fn pause(&self, what: Paused, reason: String, until: Option<Until>) -> Result<Switched, AdminError>;
+
+    /// Ends the pause of a type, a source, a schedule or of everything.
+    async fn resume(&self, what: Paused) -> Result<Switched, AdminError>;
 }
 
 /// RabbitMQ and Redis.
@@ -60,5 +72,17 @@ impl Backend for Servers {
 
     async fn status(&self) -> Result<Status, AdminError> {
         self.ask(async |admin| admin.status(&()).await).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, AdminError> {
+        self.ask(Admin::pauses).await
+    }
+
+    async fn pause(&self, what: Paused, reason: String, until: Option<Until>) -> Result<Switched, AdminError> {
+        self.ask(async move |admin| admin.pause(&[what], &reason, until, PATIENCE, &()).await).await
+    }
+
+    async fn resume(&self, what: Paused) -> Result<Switched, AdminError> {
+        self.ask(async move |admin| admin.resume(&[what], PATIENCE, &()).await).await
     }
 }

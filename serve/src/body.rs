@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use axum::{
     body::{Body, Bytes},
+    extract::Request,
     http::{
         HeaderMap, StatusCode,
         header::{CONTENT_LENGTH, CONTENT_TYPE},
     },
 };
 use futures_util::StreamExt as _;
+use hatchery::internals::words::unless_url;
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::{answer::JSON, problem::Problem};
@@ -35,6 +38,15 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
 pub(crate) fn length(headers: &HeaderMap, most: usize) -> Result<Option<usize>, Problem> {
     let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > most) { Err(too_large(most)) } else { Ok(length) }
+}
+
+/// Reads a request whose body is JSON.
+pub(crate) async fn json<T: DeserializeOwned>(request: Request, most: usize) -> Result<T, Problem> {
+    let (head, body) = request.into_parts();
+    require_json(&head.headers)?;
+    length(&head.headers, most)?;
+    let body = read(body, most).await?;
+    serde_json::from_slice(&body).map_err(|error| Problem::bad(unless_url(&error.to_string())))
 }
 
 /// Reads a body to its end.

@@ -53,9 +53,10 @@ fn described(
 ) -> Value {
     let mut described = json!({ "operationId": operation.id, "summary": operation.summary });
     let mut parameters: Vec<Value> = Vec::new();
-    if operation.path.contains("{type}") {
+    let names = operation.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    for name in names {
         let schema = json!({ "type": "string" });
-        parameters.push(json!({ "name": "type", "in": "path", "required": true, "schema": schema }));
+        parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
     }
     for (name, description) in operation.query {
         let schema = json!({ "type": "string" });

@@ -24,7 +24,7 @@
 //!
 //! - `operations`: every operation with its right and its answers, as one table. The routes and the `description`
 //!   (`/v1/openapi.json`) are made of it.
-//! - `publish`, `batch`, `known`, `change`, `status`: the operations.
+//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`: the operations.
 //! - `backend`: what they ask of the servers beside the publisher and the events.
 //! - `tokens`, `local`, `guard`: who may call them. `problem`: what they answer if something is wrong.
 //! - `connections`, `body`, `room`: the limits of connections, of time and of memory.
@@ -34,6 +34,7 @@ mod api;
 mod backend;
 mod batch;
 mod body;
+mod breakers;
 mod change;
 mod connections;
 mod description;
@@ -42,6 +43,7 @@ mod known;
 mod local;
 mod operation;
 mod operations;
+mod pauses;
 mod problem;
 mod publish;
 mod room;

@@ -9,7 +9,9 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 use hatchery_admin::{
+    ChangedPauses,
     batch::{AnsweredLine, ChosenEvents, EventLine},
+    breakers::{BreakerList, ClosedBreaker},
     status::Document,
 };
 use serde_json::{Map, Value};
@@ -18,10 +20,12 @@ use crate::{
     answer::JSON,
     api::Api,
     batch::NDJSON,
+    breakers,
     change::{self, ChangedEvents},
     guard::guard,
     known::{self, KnownEvents},
     operation::{Content, Operation, content},
+    pauses::{self, EndedPause, NewPause, Pauses},
     problem::{PROBLEM, Problem},
     publish::{self, Published},
     status,
@@ -46,16 +50,14 @@ const OPERATIONS: &[Operation] = &[
         route: || post(publish::publish),
     },
     Operation {
-        method: "get",
         path: "/v1/events/{type}",
         id: "find",
         summary: "Tells what Redis knows of the events of a reference, or of one event by its id",
-        right: Right::Read,
         query: &[("reference", "The object that the events are about."), ("id", "The id of the one event.")],
-        takes: &[],
         answers: &[(200, "The events.", content::<KnownEvents>(JSON))],
         problems: &[400, 404, 422, 503],
         route: || get(known::show),
+        ..READ
     },
     changing("/v1/events/{type}/cancel", "cancel", "Cancels events that wait, and ends their runs", || {
         post(change::cancel)
@@ -65,30 +67,87 @@ const OPERATIONS: &[Operation] = &[
     }),
     changing("/v1/events/{type}/run-now", "runNow", "Runs events that wait now", || post(change::run_now)),
     Operation {
-        method: "get",
         path: "/v1/status",
         id: "status",
         summary: "Tells what is wrong, and how many events are where; takes up to twelve seconds",
-        right: Right::Read,
-        query: &[],
-        takes: &[],
         answers: &[(200, "The status, as `topology status -o json` prints it.", content::<Document<'_>>(JSON))],
-        problems: &[503],
         route: || get(status::status),
+        ..READ
     },
     Operation {
-        method: "get",
+        path: "/v1/pauses",
+        id: "pauses",
+        summary: "Tells what is paused",
+        answers: &[(200, "The pauses.", content::<Pauses>(JSON))],
+        problems: &[409, 503],
+        route: || get(pauses::list),
+        ..READ
+    },
+    Operation {
+        path: "/v1/pauses",
+        id: "pause",
+        summary: "Pauses a type, a source, a schedule or everything: workers start no event of it; what runs is finished. Answers \
+                  once nothing new is started, or names the workers that still consume after ten seconds",
+        takes: &[content::<NewPause>(JSON)],
+        answers: &[(200, "The pause.", content::<ChangedPauses>(JSON))],
+        route: || post(pauses::pause),
+        ..OPERATE
+    },
+    Operation {
+        path: "/v1/pauses/end",
+        id: "resume",
+        summary: "Ends the pause of a type, a source, a schedule or of everything, also that of the file",
+        takes: &[content::<EndedPause>(JSON)],
+        answers: &[(200, "The pauses that were ended.", content::<ChangedPauses>(JSON))],
+        route: || post(pauses::end),
+        ..OPERATE
+    },
+    Operation {
+        path: "/v1/breakers",
+        id: "breakers",
+        summary: "Lists the circuit breakers, and what has opened them",
+        answers: &[(200, "The breakers.", content::<BreakerList>(JSON))],
+        route: || get(breakers::list),
+        ..READ
+    },
+    Operation {
+        path: "/v1/breakers/{type}/close",
+        id: "closeBreaker",
+        summary: "Closes the circuit breaker of a type: its events start as usual",
+        answers: &[(200, "Whether it was open.", content::<ClosedBreaker>(JSON))],
+        problems: &[400, 404, 409, 422, 503],
+        route: || post(breakers::close),
+        ..OPERATE
+    },
+    Operation {
         path: "/v1/openapi.json",
         id: "description",
         summary: "Returns this description",
         right: Right::None,
-        query: &[],
-        takes: &[],
         answers: &[(200, "The description.", content::<Map<String, Value>>(JSON))],
         problems: &[],
         route: || get(async || ([(CONTENT_TYPE, JSON)], DESCRIPTION.as_str())),
+        ..READ
     },
 ];
+
+/// What operations that read have in common.
+const READ: Operation = Operation {
+    method: "get",
+    path: "",
+    id: "",
+    summary: "",
+    right: Right::Read,
+    query: &[],
+    takes: &[],
+    answers: &[],
+    problems: &[503],
+    route: MethodRouter::new,
+};
+
+/// What operations that change something have in common.
+const OPERATE: Operation =
+    Operation { method: "post", right: Right::Operate, problems: &[400, 404, 408, 409, 413, 415, 422, 503], ..READ };
 
 const CHOSEN: &[Content] = &[content::<ChosenEvents>(JSON)];
 const CHANGED: &[(u16, &str, Content)] = &[(200, "What became of the events.", content::<ChangedEvents>(JSON))];
@@ -99,18 +158,7 @@ const fn changing(
     summary: &'static str,
     route: fn() -> MethodRouter<Arc<Api>>,
 ) -> Operation {
-    Operation {
-        method: "post",
-        path,
-        id,
-        summary,
-        right: Right::Operate,
-        query: &[],
-        takes: CHOSEN,
-        answers: CHANGED,
-        problems: &[400, 404, 408, 409, 413, 415, 422, 503],
-        route,
-    }
+    Operation { path, id, summary, takes: CHOSEN, answers: CHANGED, route, ..OPERATE }
 }
 
 /// The description as it is sent.

@@ -5,7 +5,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hatchery::{BrokerError, EventsError, PublishError, internals::reason::cut_reason};
-use hatchery_admin::batch::{ChangeError, LineError};
+use hatchery_admin::{
+    AdminError,
+    batch::{ChangeError, LineError},
+    breakers::BreakersError,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -35,6 +39,11 @@ impl Problem {
         let (title, detail) = (status.canonical_reason().unwrap_or_default(), detail.into());
         // It may repeat what the request has.
         Self { title, status: status.as_u16(), detail: cut_reason(&detail).to_owned(), id: None }
+    }
+
+    /// Returns the problem that the request is not as described.
+    pub(crate) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
     /// Returns the problem that the server cannot carry out the request for now.
@@ -110,6 +119,30 @@ impl From<ChangeError> for Problem {
             ChangeError::NoneWaits => StatusCode::NOT_FOUND,
             ChangeError::Runs | ChangeError::NotKept(_) => StatusCode::CONFLICT,
             ChangeError::NoTime => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<AdminError> for Problem {
+    fn from(error: AdminError) -> Self {
+        let status = match error {
+            AdminError::UnknownName { .. } => StatusCode::NOT_FOUND,
+            AdminError::Past(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            AdminError::Switches { .. } => StatusCode::CONFLICT,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<BreakersError> for Problem {
+    fn from(error: BreakersError) -> Self {
+        let status = match error {
+            BreakersError::UnknownType(_) => StatusCode::NOT_FOUND,
+            BreakersError::NoBreaker(_) | BreakersError::NotShared(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            BreakersError::NoState(_) => StatusCode::CONFLICT,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())
     }

@@ -62,6 +62,15 @@ pub struct NotFollowing {
 }
 
 impl Admin {
+    /// Returns the pauses that last, those of the file included.
+    ///
+    /// # Errors
+    /// As [`switches`](Self::switches).
+    pub async fn pauses(&self) -> Result<Vec<Pause>, AdminError> {
+        let (switches, now) = (self.switches().await?.unwrap_or_default(), self.time().await?);
+        Ok(switches.pauses.into_iter().filter(|pause| pause.lasts(now)).collect())
+    }
+
     /// Pauses types and sources, until a time or until they are resumed: workers start no event of them. What runs is finished, and
     /// publishing goes on. Returns once nothing new is started, or names the workers that still consume after ten seconds.
     ///

@@ -5,10 +5,8 @@ use std::time::Duration;
 use clap::ArgGroup;
 use hatchery::Word;
 use hatchery_admin::{
-    Admin, Name, NotFollowing, Pause, PauseLine, Paused, PausedBy, Switched, Until, notation::Expiry,
+    Admin, ChangedPauses, Name, NotFollowing, Pause, PauseLine, Paused, PausedBy, Switched, Until, notation::Expiry,
 };
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use crate::{
     args::{Common, parse_patience},
@@ -106,21 +104,6 @@ impl What {
     }
 }
 
-/// The answer of a pause or a resume.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Answer {
-    /// Whether anything was changed.
-    changed: bool,
-    /// The pauses of these names now.
-    pauses: Vec<PauseLine>,
-    /// The pauses that were ended.
-    ended: Vec<PauseLine>,
-    /// The pauses of all that still hold something that was resumed.
-    held_by: Vec<PauseLine>,
-    /// The queues that workers still consume although they are paused.
-    not_following: Vec<NotFollowing>,
-}
-
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let admin = admin(common, "topology pause", output)?;
     let what = args.what.paused();
@@ -159,14 +142,7 @@ fn show(switched: &Switched, text: &str, output: Output) -> anyhow::Result<()> {
     if output.is_text() {
         return Ok(output.print(text)?);
     }
-    let Switched { before, after, held, not_following, next: _ } = switched;
-    Ok(output.json(&Answer {
-        changed: before != after,
-        pauses: after.iter().map(PauseLine::from).collect(),
-        ended: before.iter().filter(|pause| !after.contains(pause)).map(PauseLine::from).collect(),
-        held_by: held.iter().map(|(_, pause)| PauseLine::from(pause)).collect(),
-        not_following: not_following.clone(),
-    })?)
+    Ok(output.json(&ChangedPauses::from(switched))?)
 }
 
 fn paused(switched: &Switched) -> String {

@@ -1,12 +1,13 @@
 //! `topology schema`: prints the JSON Schema of topology.yaml, or of the answer of a command.
 
+use hatchery_admin::{
+    ChangedPauses,
+    breakers::{BreakerList, BreakerView, ClosedBreaker},
+};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
-use super::{
-    apply, breaker, dead_letter, destroy, events, init, man, pause, plan, publish, schedule, source, status, trace,
-    validate,
-};
+use super::{apply, dead_letter, destroy, events, init, man, plan, publish, schedule, source, status, trace, validate};
 use crate::{
     args::UsageError,
     definitions::Definitions,
@@ -52,8 +53,8 @@ struct Answer {
 /// Every command that prints JSON.
 const ANSWERS: &[Answer] = &[
     same::<apply::Answer>("apply"),
-    same::<breaker::Closed>("breaker close"),
-    lines::<breaker::List, breaker::BreakerView>("breaker list"),
+    same::<ClosedBreaker>("breaker close"),
+    lines::<BreakerList, BreakerView>("breaker list"),
     same::<dead_letter::Swept>("dead-letter discard"),
     lines::<dead_letter::List, dead_letter::ListLine>("dead-letter list"),
     same::<dead_letter::Swept>("dead-letter replay"),
@@ -68,10 +69,10 @@ const ANSWERS: &[Answer] = &[
     same::<Drawing>("graph"),
     same::<init::Answer>("init"),
     same::<man::Answer>("man"),
-    same::<pause::Answer>("pause"),
+    same::<ChangedPauses>("pause"),
     lines::<Document, plan::Line>("plan"),
     lines::<publish::Answer, publish::Line>("publish"),
-    same::<pause::Answer>("resume"),
+    same::<ChangedPauses>("resume"),
     same::<schedule::Backfill>("schedule backfill"),
     lines::<schedule::List, schedule::ScheduleView>("schedule list"),
     same::<schedule::Acted>("schedule pause"),

@@ -8,3 +8,4 @@ mod limits;
 mod published;
 mod rights;
 mod stopping;
+mod switched;

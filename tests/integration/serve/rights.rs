@@ -40,7 +40,7 @@ fn tokens() -> String {
 #[tokio::test]
 async fn each_operation_takes_its_right_and_no_other() {
     const WRONG: [u16; 2] = [401, 403];
-    let declared = Declared::new("types: { mail: {}, import: {} }").await;
+    let declared = Declared::new("types: { mail: {}, import: { breaker: {} } }").await;
     let place = Place::new(&declared);
     let file = place.write("tokens", &tokens());
     let serving = Serving::with(&place, &declared.host.amqp(), &["--tokens", file.to_str().unwrap()]).await;
@@ -55,6 +55,11 @@ async fn each_operation_takes_its_right_and_no_other() {
         (Method::POST, "/v1/events/mail/run-now", Some(named.clone()), [401, 401, 403, 403, 403, 404, 404]),
         (Method::POST, "/v1/events/mail/reschedule", Some(named), [401, 401, 403, 403, 403, 400, 400]),
         (Method::GET, "/v1/status", None, [401, 401, 200, 403, 403, 403, 200]),
+        (Method::GET, "/v1/pauses", None, [401, 401, 200, 403, 403, 403, 200]),
+        (Method::POST, "/v1/pauses", Some(json!({ "type": "import" })), [401, 401, 403, 403, 403, 200, 200]),
+        (Method::POST, "/v1/pauses/end", Some(json!({ "type": "import" })), [401, 401, 403, 403, 403, 200, 200]),
+        (Method::GET, "/v1/breakers", None, [401, 401, 200, 403, 403, 403, 200]),
+        (Method::POST, "/v1/breakers/import/close", None, [401, 401, 403, 403, 403, 200, 200]),
         (Method::GET, "/v1/openapi.json", None, [200; 7]),
     ];
     let holders =

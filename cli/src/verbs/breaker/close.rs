@@ -1,7 +1,6 @@
 //! `topology breaker close`.
 
-use schemars::JsonSchema;
-use serde::Serialize;
+use hatchery_admin::breakers::ClosedBreaker;
 
 use super::connection::breakers;
 use crate::{args::Common, exit::Exit, load, output::Output};
@@ -20,16 +19,6 @@ pub(super) struct Args {
     event_type: String,
 }
 
-/// The answer of `topology breaker close`.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Answer {
-    /// The type.
-    #[serde(rename = "type")]
-    event_type: String,
-    /// Whether the breaker was open.
-    changed: bool,
-}
-
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let breakers = breakers(common, load::topology(common, output)?)?;
     let (event_type, changed) = (&args.event_type, breakers.close(&args.event_type).await?);
@@ -38,7 +27,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         let text = if changed { "is closed" } else { "was not open" };
         output.print(&format!("The circuit breaker of {event_type} {text}.\n"))?;
     } else {
-        output.json(&Answer { event_type: event_type.clone(), changed })?;
+        output.json(&ClosedBreaker { event_type: event_type.clone(), changed })?;
     }
     Ok(Exit::Done)
 }

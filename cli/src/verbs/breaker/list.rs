@@ -1,18 +1,11 @@
 //! `topology breaker list`.
 
 use comfy_table::{ContentArrangement, Table, presets};
-use hatchery::internals::{
-    breaker::{BreakerState, ClosedBy, Errors, Phase},
-    ttl::say,
-    words::plain,
-};
 use hatchery_admin::{
-    breakers::{BreakerInfo, Known},
+    breakers::{BreakerList, BreakerView, Counted},
     text::relative,
 };
 use jiff::Timestamp;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::connection::breakers;
 use crate::{
@@ -30,116 +23,16 @@ Examples:
   topology breaker list -o ndjson | jq -r 'select(.state == \"open\").type'")]
 pub(super) struct Args {}
 
-/// The answer of `topology breaker list`.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Answer {
-    /// The breakers, by type.
-    breakers: Vec<BreakerView>,
-}
-
-/// The circuit breaker of a type.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct BreakerView {
-    /// The type.
-    #[serde(rename = "type")]
-    event_type: String,
-    /// `closed`, `open`, `half-open` once its cooldown is over, `of each worker` where the type has `register: off`, or `unreadable`.
-    state: &'static str,
-    /// The errors that open it, such as `100` or `50%`.
-    errors: String,
-    /// The time in which they come.
-    window: String,
-    /// How long it is open at first, or `manual`.
-    cooldown: String,
-    /// The number of its last opening; `null` if there was none.
-    number: Option<i64>,
-    /// How many rounds of probes have failed in that opening.
-    failed_probes: u32,
-    /// When it opened last.
-    #[schemars(with = "Option<String>")]
-    opened_at: Option<Timestamp>,
-    /// When its cooldown is over; `null` unless it is open and has a cooldown.
-    #[schemars(with = "Option<String>")]
-    tried_at: Option<Timestamp>,
-    /// How many events are tried now.
-    tried: usize,
-    /// The errors and the runs that opened it.
-    opened_by: Option<Counted>,
-    /// The last reasons from before it opened.
-    reasons: Vec<String>,
-    /// `probes` or `person`, if it was open and is closed.
-    closed_by: Option<&'static str>,
-}
-
-/// Runs within a window.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Counted {
-    /// The errors.
-    errors: u64,
-    /// The runs.
-    runs: u64,
-}
-
 pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
     let breakers = breakers(common, load::topology(common, output)?)?;
     let (infos, now) = (breakers.list().await?, breakers.now());
     let views: Vec<BreakerView> = infos.iter().map(|info| BreakerView::of(info, now)).collect();
     match output.format {
         Format::Text => output.print(&screen(&views, now))?,
-        Format::Json => output.json(&Answer { breakers: views })?,
+        Format::Json => output.json(&BreakerList { breakers: views })?,
         Format::Ndjson => views.iter().try_for_each(|view| output.json(view))?,
     }
     Ok(Exit::Done)
-}
-
-impl BreakerView {
-    fn of(BreakerInfo { event_type, spec, state }: &BreakerInfo, now: Timestamp) -> Self {
-        let (known, other) = match state {
-            Known::Shared(state) => (state.clone(), None),
-            Known::OfEachWorker => (BreakerState::default(), Some("of each worker")),
-            Known::NoState => (BreakerState::default(), Some("unreadable")),
-        };
-        let now = now.as_millisecond();
-        let is_half_open = known.is_half_open(spec, now);
-        let BreakerState { era, phase, opening, .. } = &known;
-        Self {
-            event_type: event_type.to_string(),
-            state: other.unwrap_or(match phase {
-                Phase::Closed { .. } => "closed",
-                _ if is_half_open => "half-open",
-                Phase::Open { .. } | Phase::HalfOpen { .. } => "open",
-            }),
-            errors: match spec.errors {
-                Errors::Count(count) => count.to_string(),
-                Errors::Share { thousandths, .. } if thousandths % 10 == 0 => format!("{}%", thousandths / 10),
-                Errors::Share { thousandths, .. } => format!("{}.{}%", thousandths / 10, thousandths % 10),
-            },
-            window: say(spec.window),
-            cooldown: spec.cooldown.map_or_else(|| "manual".to_owned(), say),
-            number: (era.number > 0).then_some(era.number),
-            failed_probes: era.round,
-            opened_at: opening.as_ref().and_then(|opening| time(opening.at)),
-            tried_at: known.until(spec).filter(|_| !is_half_open).and_then(time),
-            tried: known.tried(now),
-            opened_by: opening.as_ref().map(|opening| Counted { errors: opening.errors, runs: opening.runs }),
-            reasons: opening
-                .iter()
-                .flat_map(|opening| &opening.reasons)
-                .map(|reason| plain(reason).into_owned())
-                .collect(),
-            closed_by: match phase {
-                Phase::Closed { by } => by.map(|by| match by {
-                    ClosedBy::Probes => "probes",
-                    ClosedBy::Person => "person",
-                }),
-                Phase::Open { .. } | Phase::HalfOpen { .. } => None,
-            },
-        }
-    }
-}
-
-fn time(ms: i64) -> Option<Timestamp> {
-    Timestamp::from_millisecond(ms).ok()
 }
 
 fn screen(views: &[BreakerView], now: Timestamp) -> String {
@@ -188,7 +81,8 @@ fn screen(views: &[BreakerView], now: Timestamp) -> String {
 mod tests {
     use std::time::Duration;
 
-    use hatchery::internals::breaker::BreakerSpec;
+    use hatchery::internals::breaker::{BreakerSpec, BreakerState, Errors};
+    use hatchery_admin::breakers::{BreakerInfo, Known};
     use rstest::rstest;
 
     use super::*;

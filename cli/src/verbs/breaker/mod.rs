@@ -6,10 +6,6 @@ mod list;
 
 use clap::Subcommand;
 
-pub(crate) use self::{
-    close::Answer as Closed,
-    list::{Answer as List, BreakerView},
-};
 use crate::{args::Common, exit::Exit, output::Output};
 
 /// Show the circuit breakers, and close one

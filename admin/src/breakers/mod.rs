@@ -1,5 +1,7 @@
 //! The commands for circuit breakers: look at them, and close one.
 
+mod view;
+
 use hatchery::{
     EventType, Events, RegisterError, TransitionName,
     internals::{
@@ -12,6 +14,8 @@ use hatchery::{
 };
 
 use jiff::Timestamp;
+
+pub use self::view::{BreakerList, BreakerView, ClosedBreaker, Counted};
 
 /// The circuit breakers of a topology, for people.
 pub struct Breakers(pub Events);

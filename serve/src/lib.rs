@@ -1,4 +1,5 @@
 //! The HTTP API of a topology, as `topology serve` runs it: publishes events, finds and changes those that wait, and tells the status.
+//! And a page for people, at `/`.
 //!
 //! ```no_run
 //! # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
@@ -24,7 +25,8 @@
 //!
 //! - `operations`: every operation with its right and its answers, as one table. The routes and the `description`
 //!   (`/v1/openapi.json`) are made of it.
-//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`: the operations.
+//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `holder`: the operations. `page`: the page for
+//!   people, which calls them.
 //! - `backend`: what they ask of the servers beside the publisher and the events.
 //! - `tokens`, `local`, `guard`: who may call them. `problem`: what they answer if something is wrong.
 //! - `connections`, `body`, `room`: the limits of connections, of time and of memory.
@@ -39,10 +41,12 @@ mod change;
 mod connections;
 mod description;
 mod guard;
+mod holder;
 mod known;
 mod local;
 mod operation;
 mod operations;
+mod page;
 mod pauses;
 mod problem;
 mod publish;

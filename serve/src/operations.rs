@@ -23,8 +23,10 @@ use crate::{
     breakers,
     change::{self, ChangedEvents},
     guard::guard,
+    holder::{self, Holder},
     known::{self, KnownEvents},
     operation::{Content, Operation, content},
+    page,
     pauses::{self, EndedPause, NewPause, Pauses},
     problem::{PROBLEM, Problem},
     publish::{self, Published},
@@ -120,6 +122,16 @@ const OPERATIONS: &[Operation] = &[
         ..OPERATE
     },
     Operation {
+        path: "/v1/token",
+        id: "token",
+        summary: "Tells what the token of the request may do",
+        right: Right::Token,
+        answers: &[(200, "The rights.", content::<Holder<'_>>(JSON))],
+        problems: &[],
+        route: || get(holder::show),
+        ..READ
+    },
+    Operation {
         path: "/v1/openapi.json",
         id: "description",
         summary: "Returns this description",
@@ -170,7 +182,7 @@ pub fn description() -> Value {
     crate::description::of(OPERATIONS, &content::<Problem>(PROBLEM))
 }
 
-/// Returns the routes of all operations.
+/// Returns the routes of all operations, and those of the page.
 pub(crate) fn router(api: &Arc<Api>) -> Router {
     let mut router = Router::new();
     for operation in OPERATIONS {
@@ -179,5 +191,5 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
     }
     let unknown = async || Problem::new(StatusCode::NOT_FOUND, "there is no such path; see /v1/openapi.json");
     let method = async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the path has other methods");
-    router.fallback(unknown).method_not_allowed_fallback(method).with_state(Arc::clone(api))
+    router.merge(page::routes(api)).fallback(unknown).method_not_allowed_fallback(method).with_state(Arc::clone(api))
 }

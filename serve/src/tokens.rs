@@ -44,6 +44,8 @@ enum Publish {
 pub(crate) enum Right {
     /// Nothing: not even a token.
     None,
+    /// A token, whatever it may.
+    Token,
     Read,
     /// To publish events of some type.
     Publish,
@@ -174,12 +176,27 @@ impl Caller {
     pub(crate) fn may(&self, right: Right) -> Result<(), Problem> {
         let Some(token) = &self.0 else { return Ok(()) };
         let (has, what) = match right {
-            Right::None => (true, ""),
+            Right::None | Right::Token => (true, ""),
             Right::Read => (token.rights.read, "read"),
             Right::Publish => (token.rights.publish != Publish::Nothing, "publish"),
             Right::Operate => (token.rights.operate, "operate"),
         };
         if has { Ok(()) } else { Err(token.refused(what)) }
+    }
+
+    /// Returns the name of the token, and its rights as the file writes them.
+    pub(crate) fn describe(&self) -> (Option<&str>, Vec<String>) {
+        let Some(token) = &self.0 else { return (None, ["read", "publish", "operate"].map(str::to_owned).into()) };
+        let Rights { read, publish, operate } = &token.rights;
+        let mut rights = Vec::new();
+        rights.extend(read.then(|| "read".to_owned()));
+        match publish {
+            Publish::Nothing => {}
+            Publish::All => rights.push("publish".to_owned()),
+            Publish::Types(types) => rights.extend(types.iter().map(|name| format!("publish:{name}"))),
+        }
+        rights.extend(operate.then(|| "operate".to_owned()));
+        (Some(&token.name), rights)
     }
 
     /// Fails unless the caller may publish events of this type. A type that is not in the file is none that a token can name.
@@ -237,7 +254,16 @@ mod tests {
         let may = [Right::Read, Right::Publish, Right::Operate].map(|right| caller.may(right).is_ok());
         assert_eq!(may, operations);
         assert_eq!(["mail", "import"].map(|name| caller.may_publish(name).is_ok()), types);
-        assert!(caller.may(Right::None).is_ok());
+        assert!(caller.may(Right::None).is_ok() && caller.may(Right::Token).is_ok());
+    }
+
+    #[rstest]
+    #[case("publish:mail,operate,publish:import", &["publish:import", "publish:mail", "operate"])]
+    #[case("publish,read", &["read", "publish"])]
+    fn a_token_says_what_its_holder_may_in_the_words_of_the_file(#[case] rights: &str, #[case] expected: &[&str]) {
+        let caller = caller(rights);
+        let (name, rights) = caller.describe();
+        assert_eq!((name, rights.iter().map(String::as_str).collect::<Vec<_>>()), (Some("shop"), expected.to_vec()));
     }
 
     #[test]

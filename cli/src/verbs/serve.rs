@@ -21,7 +21,7 @@ const PROBE: Duration = Duration::from_secs(1);
 /// The largest file of tokens in MiB.
 const LARGEST: u32 = 1;
 
-/// Serve an HTTP API: publish events, find and change them, ask for the status
+/// Serve an HTTP API, and a page for people: publish events, find and change them, ask for the status
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,6 +30,10 @@ Examples:
   curl -d '{\"type\": \"mail\"}' -H 'content-type: application/json' \\
     localhost:8080/v1/events
   curl localhost:8080/v1/openapi.json      its description, OpenAPI 3.1
+  xdg-open http://localhost:8080           the page
+
+The page shows what is wrong and what helps, finds events, and changes them with
+a token that may operate. It asks for the token, and forgets it with the tab.
 
 201 means that the broker has confirmed the event, and the answer has its id. So
 has any other answer once an event has an id: repeat the event with it. After

@@ -1,0 +1,34 @@
+"""The pictures of docs/how-to/page.md."""
+
+import os
+import unittest
+
+from harness import DESKTOP, PHONE, Case, expect
+
+
+@unittest.skipUnless(os.environ.get("HATCHERY_PICTURES"), "scripts/page --pictures writes them")
+class Pictures(Case):
+    types = """
+  mail: { keep-payload: 4KiB }
+  invoice: { paused: "the bank is closed until Monday" }
+  payment: { breaker: { errors: 100, window: 30s, cooldown: 1m } }
+  hr-import: { retry: { delays: [10s, 1m], max-attempts: 2 } }
+  reminder: {}
+  report: { register: off }"""
+
+    def test_now(self):
+        for number in range(40):
+            self.topology("publish", "mail", "--payload", "{}", "--delay", f"{10 + number}m")
+        lines = "\n".join('{"type": "%s", "delay": "%s"}' % (name, delay) for name, delay, times in
+                          [("reminder", "3h", 120), ("payment", "40s", 7), ("hr-import", "2d", 800), ("invoice", "20h", 3)] for _ in range(times))
+        self.topology("publish", "--batch", "-", stdin=lines)
+        for name, times in (("invoice", 12), ("hr-import", 3)):
+            self.topology("publish", "--batch", "-", stdin="\n".join('{"type": "%s"}' % name for _ in range(times)))
+        self.start("work", "--type", "mail", "--type", "payment", "--type", "reminder", "--type", "report", "--exec", "cat")
+        page = self.open(size=DESKTOP)
+        expect(page.locator(".finding").first).to_be_visible()
+        expect(page.locator(".next li").first).to_be_visible()
+        self.picture(page, "now")
+        page = self.open(size=PHONE, scheme="dark")
+        expect(page.locator(".finding").first).to_be_visible()
+        self.picture(page, "phone")

@@ -83,7 +83,9 @@ pub struct Label {
 }
 
 impl Metric {
-    const fn alert(self, alert: &'static str) -> Self {
+    /// Adds the value at which an operator should be told.
+    #[must_use]
+    pub const fn alert(self, alert: &'static str) -> Self {
         Self { alert, ..self }
     }
 

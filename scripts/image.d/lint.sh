@@ -44,7 +44,7 @@ lint_dockerfile() {
 lint_manifests() {
   local rendered=$scratch/manifests tree=$scratch/kubernetes components name
   mkdir -p "$rendered"
-  for components in "" keda prometheus "keda, prometheus"; do
+  for components in "" keda prometheus api "api, keda, prometheus"; do
     rm -rf "$tree"
     cp -r deploy/kubernetes "$tree"
     sed -i "s/^components: .*/components: [$components]/" "$tree/kustomization.yaml"

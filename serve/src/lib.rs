@@ -27,6 +27,7 @@
 //!   (`/v1/openapi.json`) are made of it.
 //! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `holder`: the operations. `page`: the page for
 //!   people, which calls them.
+//! - `figures`: what the status says, as metrics.
 //! - `backend`: what they ask of the servers beside the publisher and the events.
 //! - `tokens`, `local`, `guard`: who may call them. `problem`: what they answer if something is wrong.
 //! - `connections`, `body`, `room`: the limits of connections, of time and of memory.
@@ -40,6 +41,7 @@ mod breakers;
 mod change;
 mod connections;
 mod description;
+mod figures;
 mod guard;
 mod holder;
 mod known;
@@ -55,10 +57,11 @@ mod server;
 mod status;
 mod tokens;
 
-#[doc(hidden)]
-pub use self::operations::description;
 pub use self::{
     backend::{Backend, Servers},
+    figures::measure_status,
     server::{Entrance, EntranceError, serve},
     tokens::{Tokens, TokensError},
 };
+#[doc(hidden)]
+pub use self::{figures::METRICS, operations::description};

@@ -31,7 +31,9 @@ fn the_page_of_the_metrics_is_as_the_code_says() {
         "# Metrics\n\n{}\n\n{}\n\n{}\n\n",
         wrapped(
             "`topology work --listen :9464` serves these metrics at `/metrics`, in the text format of Prometheus. They are those of one \
-             process, so sum them. `topology publish` has no port: its events are not counted there."
+             process, so sum them. `topology publish` has no port: its events are not counted there. `topology serve --metrics :9464` \
+             serves those of its publishing, and those that begin with `hatchery_status_`: each server shows the whole topology, so take \
+             the `max` of them."
         ),
         wrapped(
             "The labels `type`, `source` and `schedule` have the names of the file as values. *Alert on* is the value at which \
@@ -42,7 +44,7 @@ fn the_page_of_the_metrics_is_as_the_code_says() {
             BUCKETS.map(|bound| bound.to_string()).join(", ")
         ))
     );
-    for metric in &METRICS {
+    for metric in METRICS.iter().chain(&hatchery_serve::METRICS) {
         let _ =
             write!(text, "## `{}`\n\n{}\n\n- Kind: {}\n", metric.name, wrapped(&sentence(metric.about)), kind(metric));
         let labels = labels(metric);

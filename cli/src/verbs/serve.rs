@@ -3,8 +3,9 @@
 use std::{path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use futures_util::future::OptionFuture;
 use hatchery::{Hatchery, Topology, internals::bounded_file};
-use hatchery_serve::{Entrance, EntranceError, Servers, Tokens};
+use hatchery_serve::{Entrance, EntranceError, Servers, Tokens, measure_status};
 use tokio::time::timeout;
 
 use crate::{
@@ -65,7 +66,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", env = "TOPOLOGY_TOKENS", hide_env_values = true)]
     tokens: Option<PathBuf>,
 
-    /// Serve Prometheus metrics at /metrics, and probes: /livez answers 200, /readyz 200 while the broker takes messages
+    /// Serve Prometheus metrics at /metrics, with what `topology status` finds, and probes: /livez answers 200, /readyz 200 while the
+    /// broker takes messages
     #[arg(long, value_name = "HOST:PORT", value_parser = listen::Address::from_str)]
     #[arg(env = "TOPOLOGY_METRICS", hide_env_values = true)]
     metrics: Option<listen::Address>,
@@ -102,14 +104,16 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     let (publisher, events) = (hatchery.publisher(), hatchery.events());
     let servers = Arc::new(Servers::new(Arc::clone(&hatchery), admin));
+    let measured = listening.as_ref().map(|_| measure_status(Arc::clone(&servers) as _, stop.clone()));
     let serving = hatchery_serve::serve(entrance, publisher, events, servers, stop);
-    let served = at_once.run_until_cancelled(serving).await;
+    let both = async { tokio::join!(serving, OptionFuture::from(measured)) };
+    let served = at_once.run_until_cancelled(both).await;
     // A request that was cut off, or a probe, may still have it.
     if let Some(hatchery) = Arc::into_inner(hatchery) {
         hatchery.close().await;
     }
     match served {
-        Some(()) => Ok(Exit::Done),
+        Some(_) => Ok(Exit::Done),
         None => Err(Ended::new(Exit::Error, "stopped at once; requests under way have no answer").into()),
     }
 }

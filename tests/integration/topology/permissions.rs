@@ -13,7 +13,7 @@ use crate::support::{
     broker::{PATIENCE, Rights, User, eventually},
     cli::{Bench, Ran},
     process::Process,
-    redis,
+    redis::{self, free_port},
 };
 
 /// Returns a topology with short delays only, so that a test sees every event leave every queue.
@@ -95,6 +95,7 @@ fn start(bench: &Bench, user: &User<'_>, arguments: &[&str]) -> Process {
     process
         .env("PATH", std::env::var("PATH").unwrap())
         .env("AMQP_URL", user.amqp())
+        .env("RABBITMQ_MANAGEMENT_URL", user.management())
         .env("REDIS_URL", redis::url())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -120,6 +121,30 @@ async fn the_documented_permissions_are_enough_to_apply_publish_and_work() {
     worker.ended().await.expect(0);
     let log = fs::read_to_string(bench.folder().join("log")).unwrap();
     assert!(!log.contains("REFUSED") && !log.contains("not published"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "waits for the server's second look at the status, after 30 s; scripts/test --all runs it"]
+async fn the_documented_permissions_are_enough_for_the_server_which_tells_what_the_status_finds() {
+    let bench = Bench::new(&topology());
+    bench.apply();
+    let user = bench.host.user("oncall", &rights("oncall"));
+    let [api, metrics] = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
+    let server = start(&bench, &user, &["serve", "--listen", &api, "--metrics", &metrics]);
+    let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().unwrap();
+    let publish = || client.post(format!("http://{api}/v1/events")).json(&serde_json::json!({ "type": "mail" }));
+    eventually("an event is published", async || (publish().send().await.ok()?.status() == 201).then_some(())).await;
+    eventually("the metrics have what is found and how many events wait", async || {
+        let page = client.get(format!("http://{metrics}/metrics")).send().await.ok()?.text().await.ok()?;
+        let has = |line: &str| page.lines().any(|other| other == line);
+        let found = has("hatchery_status_finding{kind=\"no-consumer\",severity=\"stuck\"} 1");
+        (found && has("hatchery_status_events{type=\"mail\",state=\"due\"} 1")).then_some(())
+    })
+    .await;
+    server.signal(Signal::TERM);
+    server.ended().await.expect(0);
+    let log = fs::read_to_string(bench.folder().join("log")).unwrap();
+    assert!(!log.contains("REFUSED") && !log.contains("cannot be looked up"), "{log}");
 }
 
 #[rstest]

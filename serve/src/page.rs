@@ -57,6 +57,7 @@ const FILES: &[File] = &[
     file!("dialog.js", "text/javascript"),
     file!("dom.js", "text/javascript"),
     file!("events.js", "text/javascript"),
+    file!("flow.js", "text/javascript"),
     file!("live.js", "text/javascript"),
     file!("now.js", "text/javascript"),
     file!("table.js", "text/javascript"),

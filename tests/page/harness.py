@@ -101,6 +101,15 @@ class Case(unittest.TestCase):
         return process
 
     @classmethod
+    def failing(cls, reason):
+        """Returns a handler that fails with this reason."""
+        (cls.place / "reason").write_text(reason)
+        handler = cls.place / "fail"
+        handler.write_text(f"#!/bin/sh\ncat {cls.place}/reason >&2\nexit 1\n")
+        handler.chmod(0o755)
+        return str(handler)
+
+    @classmethod
     def serve(cls):
         arguments = ["serve", "--listen", f"127.0.0.1:{cls.port}"]
         if cls.rights is not None:
@@ -166,7 +175,9 @@ class Case(unittest.TestCase):
 def unbuilt(route):
     """Answers with a file as it is in the folder now, instead of the one that was built into the program."""
     name = Path(route.request.url.split("#")[0]).name if "/page/" in route.request.url else "index.html"
-    route.fulfill(response=route.fetch(), body=(ROOT / "serve/src/page" / name).read_text(), status=200)
+    kind = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}[Path(name).suffix]
+    body = (ROOT / "serve/src/page" / name).read_text()
+    route.fulfill(response=route.fetch(), body=body, status=200, content_type=f"{kind}; charset=utf-8")
 
 
 def free_port():

@@ -38,12 +38,12 @@ export async function askToken(wasRefused) {
   }
 }
 
-/** Asks whether to go on. Resolves with what was entered into the fields by their names, or with null. */
+/** Asks whether to go on. A field is an input, or with `choices` a select. Resolves with what was entered into the fields by their names, or with null. */
 export function confirm(title, content, action, { danger = false, fields = [] } = {}) {
   const entered = (form) => Object.fromEntries(new FormData(form));
-  const labelled = fields.map(({ name, label, hint, ...attributes }) => [
+  const labelled = fields.map(({ name, label, hint, choices, ...attributes }) => [
     el("label", { for: `field-${name}` }, label),
-    el("input", { id: `field-${name}`, name, autocomplete: "off", "aria-describedby": hint && `hint-${name}`, ...attributes }),
+    el(choices ? "select" : "input", { id: `field-${name}`, name, autocomplete: "off", "aria-describedby": hint && `hint-${name}`, ...attributes }, choices),
     hint && el("p", { class: "muted", id: `hint-${name}` }, hint),
   ]);
   const buttons = [cancel(), el("button", { class: danger ? "danger" : "primary", value: "go" }, action)];

@@ -33,6 +33,16 @@ function present(children) {
   return flat.map((child) => (child instanceof Node ? child : String(child)));
 }
 
+const drawn = new WeakMap();
+
+/** Puts these children in place of those of the last call only if they say something else: so the focus and a selection stay. */
+export function redraw(element, ...children) {
+  const nodes = present(children);
+  const text = nodes.map((node) => node.textContent ?? node).join("\n");
+  if (drawn.get(element) !== text) element.replaceChildren(...nodes);
+  drawn.set(element, text);
+}
+
 /** Sets a text only if it is another one, so that a selection, and what a screen reader reads, stay. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -64,6 +74,13 @@ export function command(text) {
   };
   const button = el("button", { type: "button", class: "quiet", "aria-label": `Copy the command ${text}`, on: { click: copied } }, "Copy");
   return el("p", { class: "command" }, el("code", {}, text), button);
+}
+
+/** Returns a table that scrolls sideways on a phone. A heading is a text, or a text in a list for a column of numbers. */
+export function tableOf(label, headings, rows) {
+  const cells = headings.filter(Boolean).map((heading) => el("th", { scope: "col", class: Array.isArray(heading) ? "number" : null }, heading));
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+    el("table", {}, el("thead", {}, el("tr", {}, cells)), el("tbody", {}, rows)));
 }
 
 /** Returns a state as a word in a frame; its colour is one of `bad`, `warn`, `good` and none. */

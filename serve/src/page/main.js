@@ -5,10 +5,11 @@ import { learnRights, may } from "./ask.js";
 import { el, put } from "./dom.js";
 import { sentence } from "./dialog.js";
 import { events } from "./events.js";
+import { flow } from "./flow.js";
 import { live } from "./live.js";
 import { now } from "./now.js";
 
-const VIEWS = { now, events };
+const VIEWS = { now, events, flow };
 const main = document.getElementById("main");
 let close = () => {};
 

@@ -1,6 +1,6 @@
 // What is wrong now, and how many events are where.
 
-import { command, el, pill, put } from "./dom.js";
+import { command, el, pill, put, redraw, tableOf } from "./dom.js";
 import { follow } from "./live.js";
 import { table } from "./table.js";
 import { count, counted, instant, utc } from "./words.js";
@@ -23,16 +23,9 @@ export const now = {
     put(root, head, el("div", { class: "columns" }, el("div", {}, types.element, notes), aside));
     put(head, el("p", { class: "muted" }, "The server looks at the broker. That takes some seconds."));
     const parts = [[head, problems], [notes, others], [aside, waiting]];
-    const before = new Map();
     const end = follow((status) => {
       types.update(status.types);
-      for (const [element, drawn] of parts) {
-        const nodes = drawn(status);
-        // What has not changed keeps the focus and the selection.
-        const text = nodes.map((node) => node.textContent).join("\n");
-        if (before.get(element) !== text) put(element, nodes);
-        before.set(element, text);
-      }
+      for (const [element, nodes] of parts) redraw(element, nodes(status));
     });
     return () => {
       end();
@@ -55,7 +48,7 @@ function problems(status) {
     el("p", { class: `verdict ${colour}` }, known),
     found.length > 0 && el("ul", { class: "findings" }, found),
     paused.length > 0 && el("ul", { class: "plain" }, paused),
-  ].filter(Boolean);
+  ];
 }
 
 /** Returns a pause as a sentence. */
@@ -70,17 +63,16 @@ function others(status) {
     el("tr", {}, el("th", { scope: "row" }, source.source, source.paused ? [" ", pill("paused")] : null),
       el("td", {}, source.queue), ["waiting", "dead", "workers"].map((key) => el("td", { class: "number" }, count(source[key]))))
   );
-  const headings = ["Source", "Queue", "Waiting", "Dead", "Workers"].map((title, at) => el("th", { scope: "col", class: at > 1 ? "number" : null }, title));
   const notes = [
     ...status.unlisted.map(({ place, messages }) => `${place}: about ${counted(messages, "message")} that no list of events has.`),
     status.leftovers > 0 && `${counted(status.leftovers, "object")} of the topology on the broker that the file does not have any more: topology plan shows them.`,
     ...status.unknown.map((sentence) => `Not known: ${sentence}.`),
   ].filter(Boolean);
   return [
-    sources.length > 0 && el("div", { class: "sources" }, el("h2", { id: "sources" }, "Sources"),
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "sources" }, el("table", {}, el("thead", {}, el("tr", {}, headings)), el("tbody", {}, sources)))),
+    sources.length > 0 && el("div", { class: "sources" }, el("h2", {}, "Sources"),
+      tableOf("Sources", ["Source", "Queue", ["Waiting"], ["Dead"], ["Workers"]], sources)),
     notes.length > 0 && el("ul", { class: "plain muted" }, notes.map((note) => el("li", {}, note))),
-  ].filter(Boolean);
+  ];
 }
 
 // When the next event of each type is due, on a logarithmic line from now to a week.
@@ -103,5 +95,5 @@ function waiting(status) {
       : el("p", { class: "muted" }, "No event waits for its time, as far as Redis knows."),
     more > 0 && el("p", { class: "muted" }, `and ${counted(more, "more type", "more types")}`),
     items.length > 0 && el("p", { class: "scale muted", "aria-hidden": "true" }, ["now", "1m", "1h", "1d", "7d"].map((mark) => el("span", { class: `at-${mark}` }, mark))),
-  ].filter(Boolean);
+  ];
 }

@@ -3,7 +3,7 @@
 use std::{str::FromStr, time::Duration};
 
 use hatchery::{NewEvent, TimeError, TtlError, parse_duration, parse_time};
-use jiff::Timestamp;
+use jiff::{SpanRelativeTo, Timestamp};
 use serde::Deserialize;
 
 /// A time.
@@ -72,5 +72,86 @@ impl TryFrom<String> for Span {
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         parse_duration(&text).map(Self)
+    }
+}
+
+/// A time, or a duration from now such as `2h ago`.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+pub struct Moment(pub Timestamp);
+
+impl TryFrom<String> for Moment {
+    type Error = MomentError;
+
+    fn try_from(text: String) -> Result<Self, MomentError> {
+        parse_moment(&text).map(Self)
+    }
+}
+
+/// A text is neither a valid time nor a duration.
+#[derive(Debug, thiserror::Error)]
+pub enum MomentError {
+    /// The text is neither.
+    #[error("not a time; write it like 2026-06-01T09:00:00Z, or as a duration from now: 90s, 2h, 1d 12h, 2h ago, now")]
+    NotATime,
+    /// The time is out of range.
+    #[error(transparent)]
+    Time(TimeError),
+    /// The time is out of range.
+    #[error("no event can have that time; the last one is 9999-12-30T22:00:00Z")]
+    Beyond,
+}
+
+/// Parses a time, or a duration from now.
+///
+/// # Errors
+/// When the text is neither, or no event can have that time.
+pub fn parse_moment(text: &str) -> Result<Timestamp, MomentError> {
+    let now = Timestamp::now();
+    if text.trim() == "now" {
+        return Ok(now);
+    }
+    let from_now = |span: jiff::Span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok();
+    match (parse_time(text), text.trim().parse::<jiff::Span>().ok().and_then(from_now)) {
+        (Ok(time), _) => Ok(time),
+        (Err(_), Some(duration)) => now.checked_add(duration).map_err(|_| MomentError::Beyond),
+        (Err(error @ TimeError::TooLate(_)), None) => Err(MomentError::Time(error)),
+        (Err(_), None) => Err(MomentError::NotATime),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("2026-06-01T09:00:00Z", None)]
+    #[case("now", Some(0))]
+    #[case("2h", Some(7_200))]
+    #[case("1d 12h", Some(129_600))]
+    #[case("2h ago", Some(-7_200))]
+    #[case("-90s", Some(-90))]
+    fn a_moment_is_a_time_or_a_duration_from_now(#[case] text: &str, #[case] seconds: Option<i64>) {
+        let (before, moment, after) = (Timestamp::now(), parse_moment(text).expect("a moment"), Timestamp::now());
+        match seconds {
+            Some(seconds) => {
+                let now = moment - SignedDuration::from_secs(seconds);
+                assert!((before..=after).contains(&now), "{moment}");
+            }
+            None => assert_eq!(moment.to_string(), text),
+        }
+    }
+
+    #[rstest]
+    #[case("tomorrow")]
+    #[case("5")]
+    #[case("")]
+    #[case("9999-12-31T23:59:59Z")]
+    #[case("3000000d")]
+    fn a_text_that_is_no_moment_is_refused(#[case] text: &str) {
+        assert!(parse_moment(text).is_err());
     }
 }

@@ -10,6 +10,9 @@ use crate::{backend::Backend, problem::Problem, room::Room, tokens::Tokens};
 /// How long the broker may take to say that it takes messages.
 const BROKER: Duration = Duration::from_secs(5);
 
+/// How many requests may read dead letters at a time.
+const READERS: usize = 4;
+
 pub(crate) struct Api {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) publisher: Publisher,
@@ -19,6 +22,8 @@ pub(crate) struct Api {
     pub(crate) room: Room,
     /// One look at the broker at a time: each makes it list its queues.
     pub(crate) looks: Semaphore,
+    /// The requests that read dead letters. Each holds some hundred letters at a time.
+    pub(crate) letters: Semaphore,
     /// Cancelled when the server stops.
     pub(crate) stop: CancellationToken,
 }
@@ -31,7 +36,16 @@ impl Api {
         tokens: Option<Tokens>,
         stop: CancellationToken,
     ) -> Self {
-        Self { backend, publisher, events, tokens, room: Room::new(), looks: Semaphore::new(1), stop }
+        Self {
+            backend,
+            publisher,
+            events,
+            tokens,
+            room: Room::new(),
+            looks: Semaphore::new(1),
+            letters: Semaphore::new(READERS),
+            stop,
+        }
     }
 
     /// Returns the length of the largest payload in bytes.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hatchery::{BrokerError, Hatchery, Topology};
-use hatchery_admin::{Admin, AdminError, Pause, Paused, Switched, Until, status::Status};
+use hatchery_admin::{Admin, AdminError, Pause, Paused, Switched, Until, dead_letters::DeliveryLimits, status::Status};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// How long to wait for somebody else who changes the pauses.
@@ -30,6 +30,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Ends the pause of a type, a source, a schedule or of everything.
     async fn resume(&self, what: Paused) -> Result<Switched, AdminError>;
+
+    /// Returns the queues of letters that the file no longer asks for, and the policies that limit how often a letter may be looked at.
+    async fn delivery_limits(&self) -> Result<DeliveryLimits, AdminError>;
 }
 
 /// RabbitMQ and Redis.
@@ -84,5 +87,9 @@ impl Backend for Servers {
 
     async fn resume(&self, what: Paused) -> Result<Switched, AdminError> {
         self.ask(async move |admin| admin.resume(&[what], PATIENCE, &()).await).await
+    }
+
+    async fn delivery_limits(&self) -> Result<DeliveryLimits, AdminError> {
+        self.ask(async |admin| Ok(admin.delivery_limits().await)).await
     }
 }

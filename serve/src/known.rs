@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Path, RawQuery, State, rejection::PathRejection},
-    http::StatusCode,
+    extract::{Path, State, rejection::PathRejection},
+    http::{StatusCode, Uri},
     response::Response,
 };
 use hatchery_admin::{
@@ -12,12 +12,13 @@ use hatchery_admin::{
     event_view::{EventView, view},
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     answer::{answer, event_type},
     api::Api,
     problem::Problem,
+    query,
 };
 
 /// What the register knows.
@@ -27,23 +28,21 @@ pub(crate) struct KnownEvents {
     events: Vec<EventView>,
 }
 
+/// Which events.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    reference: Option<String>,
+    id: Option<String>,
+}
+
 pub(crate) async fn show(
     State(api): State<Arc<Api>>,
     path: Result<Path<String>, PathRejection>,
-    RawQuery(query): RawQuery,
+    uri: Uri,
 ) -> Result<Response, Problem> {
     let event_type = event_type(path)?;
-    let (mut reference, mut id) = (None, None);
-    for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-        let field = match &*name {
-            "reference" => &mut reference,
-            "id" => &mut id,
-            _ => return Err(Problem::new(StatusCode::BAD_REQUEST, "the query has `id` and `reference` alone")),
-        };
-        if field.replace(value.into_owned()).is_some() {
-            return Err(Problem::new(StatusCode::BAD_REQUEST, format!("`{name}` is there twice")));
-        }
-    }
+    let Asked { reference, id } = query::read(&uri)?;
     let known = api.events.show(&selected(event_type, reference, id)?).await?;
     if known.is_empty() {
         return Err(Problem::new(StatusCode::NOT_FOUND, "nothing is known of such an event"));

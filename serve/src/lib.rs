@@ -25,7 +25,7 @@
 //!
 //! - `operations`: every operation with its right and its answers, as one table. The routes and the `description`
 //!   (`/v1/openapi.json`) are made of it.
-//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `holder`: the operations. `page`: the page for
+//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `holder`: the operations. `page`: the page for
 //!   people, which calls them.
 //! - `figures`: what the status says, as metrics.
 //! - `backend`: what they ask of the servers beside the publisher and the events.
@@ -45,6 +45,7 @@ mod figures;
 mod guard;
 mod holder;
 mod known;
+mod letters;
 mod local;
 mod operation;
 mod operations;
@@ -52,6 +53,7 @@ mod page;
 mod pauses;
 mod problem;
 mod publish;
+mod query;
 mod room;
 mod server;
 mod status;

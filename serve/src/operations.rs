@@ -25,6 +25,7 @@ use crate::{
     guard::guard,
     holder::{self, Holder},
     known::{self, KnownEvents},
+    letters::{self, ChosenLetters, DoneLetters, FoundLetters, ShownLetters},
     operation::{Content, Operation, content},
     page,
     pauses::{self, EndedPause, NewPause, Pauses},
@@ -122,6 +123,47 @@ const OPERATIONS: &[Operation] = &[
         ..OPERATE
     },
     Operation {
+        path: "/v1/dead-letters",
+        id: "deadLetters",
+        summary: "Lists dead letters, grouped by the reason of their failure, and the first ones of them; reads every letter",
+        query: LETTERS,
+        answers: &[(200, "The letters.", content::<FoundLetters>(JSON))],
+        problems: &[400, 404, 409, 503],
+        route: || get(letters::list),
+        ..READ
+    },
+    Operation {
+        path: "/v1/dead-letters/{type}/{id}",
+        id: "deadLetter",
+        summary: "Returns all of a letter: fields, headers, payload",
+        query: &[
+            ("unrouted", "`true`: a message that no queue has taken."),
+            ("payload_limit", "The most bytes of the payload; 4,096 if it is not given, at most 1 MiB."),
+        ],
+        answers: &[(200, "The letters with this id.", content::<ShownLetters>(JSON))],
+        problems: &[400, 404, 409, 503],
+        route: || get(letters::show),
+        ..READ
+    },
+    Operation {
+        path: "/v1/dead-letters/replay",
+        id: "replay",
+        summary: "Publishes the events of letters again, as if they had not failed; without \"dry_run\": false only says how many",
+        takes: &[content::<ChosenLetters>(JSON)],
+        answers: DONE,
+        route: || post(letters::replay),
+        ..OPERATE
+    },
+    Operation {
+        path: "/v1/dead-letters/discard",
+        id: "discard",
+        summary: "Removes letters, and answers with them; without \"dry_run\": false only says how many",
+        takes: &[content::<ChosenLetters>(JSON)],
+        answers: DONE,
+        route: || post(letters::discard),
+        ..OPERATE
+    },
+    Operation {
         path: "/v1/token",
         id: "token",
         summary: "Tells what the token of the request may do",
@@ -161,6 +203,18 @@ const READ: Operation = Operation {
 const OPERATE: Operation =
     Operation { method: "post", right: Right::Operate, problems: &[400, 404, 408, 409, 413, 415, 422, 503], ..READ };
 
+const LETTERS: &[(&str, &str)] = &[
+    ("type", "Letters of this type, or of a source (`source-NAME`)."),
+    ("reference", "Letters about this object."),
+    ("id", "The letter with this id."),
+    ("reason", "Letters with this text in their reason or failure, in any case."),
+    ("since", "Failed at this time or later: `2026-06-01T09:00:00Z`, `2h ago`."),
+    ("until", "Failed before this time."),
+    ("unrouted", "`true`: the messages that no queue has taken, instead of dead letters."),
+    ("obsolete", "`true`: only letters whose event has run, was cancelled or was replaced since."),
+    ("limit", "The most letters to list, 1 to 1,000; 100 if it is not given. Groups count all of them."),
+];
+const DONE: &[(u16, &str, Content)] = &[(200, "What was done, or would be done.", content::<DoneLetters>(JSON))];
 const CHOSEN: &[Content] = &[content::<ChosenEvents>(JSON)];
 const CHANGED: &[(u16, &str, Content)] = &[(200, "What became of the events.", content::<ChangedEvents>(JSON))];
 

@@ -55,6 +55,13 @@ impl Groups {
         }
     }
 
+    /// Adds a letter, unless it would be of one reason more than these.
+    pub fn add_one_of(&mut self, letter: &Letter, standing: &Standing, most: usize) {
+        if self.0.len() < most || self.0.contains_key(&pattern(&letter.cause())) {
+            self.add(letter, standing);
+        }
+    }
+
     /// Returns the groups, the largest first.
     #[must_use]
     pub fn largest_first(self) -> Vec<Group> {

@@ -3,29 +3,37 @@
 //! The letters are read from their queues, so they are shown whether or not the register knows them. The register only
 //! tells which of them are obsolete.
 
+mod answer;
 mod check;
 mod discard;
 mod error;
 mod groups;
 mod letter;
+mod limits;
 mod look;
 mod queues;
 mod replay;
+mod saved;
 mod selection;
 mod standing;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use self::{
+    answer::{Counts, SweptLetters},
     discard::Keep,
     error::DeadLettersError,
     groups::{Group, Groups},
     letter::Letter,
+    limits::{DeliveryLimits, Limited},
     look::{Patience, Seen},
     queues::{DeadLetters, LetterQueue},
     replay::Due,
+    saved::line,
     selection::Selection,
     standing::Standing,
     sweep::{Bounds, Sweep, Swept, Tally},
+    view::{GroupView, LetterView, QueueView, Whole, bounded, group_view, headers, queue_view, view, whole},
 };

@@ -77,6 +77,18 @@ pub struct Tally {
     pub unread: u64,
 }
 
+impl Tally {
+    /// Adds the letters of another queue.
+    pub const fn add(&mut self, other: Self) {
+        self.ready += other.ready;
+        self.done += other.done;
+        self.obsolete += other.obsolete;
+        self.unreadable += other.unreadable;
+        self.others += other.others;
+        self.unread += other.unread;
+    }
+}
+
 /// The result of a sweep. The letters that it did not act on are in their queue.
 #[derive(Debug)]
 pub struct Swept {

@@ -3,6 +3,7 @@
 use hatchery_admin::{
     ChangedPauses,
     breakers::{BreakerList, BreakerView, ClosedBreaker},
+    dead_letters::{SweptLetters, Whole},
 };
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
@@ -55,10 +56,10 @@ const ANSWERS: &[Answer] = &[
     same::<apply::Answer>("apply"),
     same::<ClosedBreaker>("breaker close"),
     lines::<BreakerList, BreakerView>("breaker list"),
-    same::<dead_letter::Swept>("dead-letter discard"),
+    same::<SweptLetters>("dead-letter discard"),
     lines::<dead_letter::List, dead_letter::ListLine>("dead-letter list"),
-    same::<dead_letter::Swept>("dead-letter replay"),
-    lines::<dead_letter::Show, dead_letter::Whole>("dead-letter show"),
+    same::<SweptLetters>("dead-letter replay"),
+    lines::<dead_letter::Show, Whole>("dead-letter show"),
     same::<destroy::Answer>("destroy"),
     lines::<events::Changes, events::Changed>("events cancel"),
     lines::<events::List, events::EventView>("events list"),

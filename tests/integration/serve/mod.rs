@@ -4,6 +4,7 @@ mod away;
 mod batches;
 mod changed;
 mod client;
+mod letters;
 mod limits;
 mod published;
 mod rights;

@@ -60,6 +60,10 @@ async fn each_operation_takes_its_right_and_no_other() {
         (Method::POST, "/v1/pauses/end", Some(json!({ "type": "import" })), [401, 401, 403, 403, 403, 200, 200]),
         (Method::GET, "/v1/breakers", None, [401, 401, 200, 403, 403, 403, 200]),
         (Method::POST, "/v1/breakers/import/close", None, [401, 401, 403, 403, 403, 200, 200]),
+        (Method::GET, "/v1/dead-letters", None, [401, 401, 200, 403, 403, 403, 200]),
+        (Method::GET, "/v1/dead-letters/mail/a", None, [401, 401, 404, 403, 403, 403, 404]),
+        (Method::POST, "/v1/dead-letters/replay", Some(json!({})), [401, 401, 403, 403, 403, 200, 200]),
+        (Method::POST, "/v1/dead-letters/discard", Some(json!({})), [401, 401, 403, 403, 403, 200, 200]),
         (Method::GET, "/v1/token", None, [401, 401, 200, 200, 200, 200, 200]),
         (Method::GET, "/v1/openapi.json", None, [200; 7]),
     ];

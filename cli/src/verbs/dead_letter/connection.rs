@@ -7,7 +7,7 @@ use hatchery_admin::dead_letters::{
     DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Seen, Selection, Standing,
 };
 
-use super::{filters::Filters, limits::DeliveryLimits, view::letters};
+use super::{filters::Filters, view::letters};
 use crate::{
     args::Common,
     connect,
@@ -15,6 +15,9 @@ use crate::{
     load,
     output::Output,
 };
+
+/// The name of the connection.
+const NAME: &str = "topology dead-letter";
 
 /// Calls `act` with the letters and the selected queues.
 pub(super) async fn with_letters(
@@ -24,13 +27,18 @@ pub(super) async fn with_letters(
     act: impl AsyncFnOnce(&DeadLetters, &[LetterQueue]) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
-    let mut limits = DeliveryLimits::read(common, &topology).await?;
-    let hatchery = connect::connect(common, topology, "topology dead-letter").await?;
+    let mut limits = connect::admin(common, topology.clone(), NAME)?.delivery_limits().await;
+    let hatchery = connect::connect(common, topology, NAME).await?;
     let letters = DeadLetters(hatchery.events());
     let exit = match filters.queues(&letters, mem::take(&mut limits.leftovers)) {
-        Ok(queues) => match limits.allow(&queues, output) {
-            Ok(()) => act(&letters, &queues).await,
-            Err(ended) => Err(ended.into()),
+        Ok(queues) => match limits.allow(&queues) {
+            Ok(unknown) => {
+                if let Some(warning) = unknown {
+                    output.warn(&warning);
+                }
+                act(&letters, &queues).await
+            }
+            Err(limited) => Err(Ended::new(Exit::Blocked, limited.to_string()).into()),
         },
         Err(error) => Err(error),
     };

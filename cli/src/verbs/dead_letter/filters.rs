@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use hatchery::parse_duration;
-use hatchery_admin::dead_letters::{DeadLetters, LetterQueue, Selection};
+use hatchery_admin::{
+    dead_letters::{DeadLetters, LetterQueue, Selection},
+    notation::parse_moment,
+};
 use jiff::Timestamp;
-
-use crate::verbs::events::parse_moment;
 
 /// The flags of a selection. A letter must match all of them.
 #[derive(clap::Args, Clone, Debug, Default)]

@@ -1,15 +1,18 @@
 //! `topology dead-letter list`: shows the letters grouped by the reason of their failure, or one by one.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::fmt::Write as _;
 
-use hatchery_admin::dead_letters::{DeadLetters, Group, Groups, Letter, LetterQueue, Seen, Standing};
+use hatchery_admin::dead_letters::{
+    DeadLetters, Group, GroupView, Groups, Letter, LetterQueue, LetterView, QueueView, Seen, Standing, group_view,
+    queue_view, view,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
     connection::{read, with_letters},
     filters::Filters,
-    view::{LetterView, cut, letters, time, view},
+    view::{cut, letters, time},
 };
 use crate::{
     args::Common,
@@ -17,7 +20,6 @@ use crate::{
     output::{DIM, Format, Output},
     text::sentence,
 };
-use hatchery::internals::time::millis_text;
 
 /// List dead letters, grouped by the reason of their failure
 #[derive(clap::Args)]
@@ -91,38 +93,6 @@ pub(crate) struct LettersView {
     more: bool,
 }
 
-/// A queue that was read.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct QueueView {
-    /// Its name.
-    queue: String,
-    /// The number of letters that were read.
-    letters: u64,
-    /// The number of letters that another consumer holds.
-    held_by_others: u64,
-    /// The number of its consumers.
-    consumers: u32,
-}
-
-/// Letters whose events failed for the same reason.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct GroupView {
-    /// The reason.
-    failure: String,
-    /// The number of letters.
-    count: u64,
-    /// How many of them are obsolete.
-    obsolete: u64,
-    /// The time of the earliest failure.
-    first_failed_at: Option<String>,
-    /// The time of the latest failure.
-    failed_at: Option<String>,
-    /// The types of the letters.
-    types: BTreeSet<String>,
-    /// The id of one of them.
-    example: Option<String>,
-}
-
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     with_letters(common, &args.filters, output, async |letters, queues| list(letters, queues, args, output).await).await
 }
@@ -140,12 +110,7 @@ async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     if let Some(error) = &looked.unknown {
         output.warn(&format!("{error}. Which letters are obsolete is not known"));
     }
-    let view = |(queue, seen): &(&LetterQueue, Seen)| QueueView {
-        queue: queue.name.clone(),
-        letters: seen.read,
-        held_by_others: seen.ready.saturating_sub(seen.read),
-        consumers: seen.consumers,
-    };
+    let view = |(queue, seen): &(&LetterQueue, Seen)| queue_view(queue, seen);
     let exit = list.end(looked.queues.iter().map(view).collect(), looked.unknown.is_none())?;
     looked.missing.map_or(Ok(exit), Err)
 }
@@ -207,18 +172,6 @@ pub(super) fn screen(groups: &[Group], events: &[LetterView], found: u64, obsole
     }
     let body = if groups.is_empty() { event_lines(events, columns) } else { group_lines(groups, columns) };
     format!("{body}{}", sum(found, groups.len(), obsolete, events.len(), columns))
-}
-
-fn group_view(group: &Group) -> GroupView {
-    GroupView {
-        failure: group.reason.clone(),
-        count: group.count,
-        obsolete: group.obsolete,
-        first_failed_at: group.first.map(millis_text),
-        failed_at: group.last.map(millis_text),
-        types: group.types.clone(),
-        example: group.example.clone(),
-    }
 }
 
 /// Returns two lines for each group: the count and the reason, and below them what helps to find the letters.

@@ -4,7 +4,6 @@ mod connection;
 mod discard;
 mod file;
 mod filters;
-mod limits;
 mod list;
 mod replay;
 mod report;
@@ -17,8 +16,7 @@ use clap::Subcommand;
 
 pub(crate) use self::{
     list::{Answer as List, Line as ListLine},
-    report::Answer as Swept,
-    show::{Answer as Show, Whole},
+    show::Answer as Show,
 };
 
 use crate::{args::Common, exit::Exit, output::Output};

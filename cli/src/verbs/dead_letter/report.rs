@@ -7,10 +7,9 @@ use std::{
 };
 
 use hatchery_admin::dead_letters::{
-    Bounds, DeadLetters, Group, Groups, Letter, LetterQueue, Seen, Selection, Standing, Sweep, Swept, Tally,
+    Bounds, Counts, DeadLetters, Group, Groups, Letter, LetterQueue, Seen, Selection, Standing, Sweep, Swept,
+    SweptLetters, Tally,
 };
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::{
     connection::{keep_missing, patiently, read, warn_unseen},
@@ -35,53 +34,6 @@ pub(super) struct Verb {
     pub(super) leaves: bool,
     /// The flags without which it is a dry run.
     pub(super) flags: &'static str,
-}
-
-/// The answer of `topology dead-letter replay` and `discard`.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Answer {
-    /// The command: `replay` or `discard`.
-    verb: &'static str,
-    /// Whether nothing was changed.
-    dry_run: bool,
-    /// The letters of all queues.
-    letters: Counts,
-    /// The letters of each queue; absent in a dry run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    queues: Option<BTreeMap<String, Counts>>,
-}
-
-/// The number of letters by what has become of them.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Counts {
-    /// Letters that were in the queue.
-    ready: u64,
-    /// Letters that were replayed or discarded; absent in a dry run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    done: Option<u64>,
-    /// Letters that would be replayed or discarded; only in a dry run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    would_be_done: Option<u64>,
-    /// Letters that stay because they are obsolete.
-    obsolete: u64,
-    /// Letters that stay because they are no events.
-    unreadable: u64,
-    /// Letters that stay because they were not selected.
-    not_selected: u64,
-    /// Letters that stay because they could not be read: others hold them, or the broker is slow.
-    unread: u64,
-}
-
-impl Counts {
-    /// Returns the numbers of letters that stay.
-    const fn left(tally: Tally) -> Self {
-        let Tally { ready, done: _, obsolete, unreadable, others, unread } = tally;
-        Self { ready, done: None, would_be_done: None, obsolete, unreadable, not_selected: others, unread }
-    }
-
-    const fn done(tally: Tally) -> Self {
-        Self { done: Some(tally.done), ..Self::left(tally) }
-    }
 }
 
 /// Shows what the verb would do, and changes nothing.
@@ -121,8 +73,8 @@ pub(super) async fn dry_run(
     if output.is_text() {
         output.print(&dry_run_text(&groups.largest_first(), tally, verb, filters.of(), Output::columns()))?;
     } else {
-        let letters = Counts { would_be_done: Some(tally.done), ..Counts::left(tally) };
-        output.json(&Answer { verb: verb.name, dry_run: true, letters, queues: None })?;
+        let letters = Counts::would_be(tally);
+        output.json(&SweptLetters { verb: verb.name, dry_run: true, letters, queues: None })?;
     }
     match looked.missing {
         Some(error) => Err(error),
@@ -175,7 +127,7 @@ pub(super) async fn sweep(
             Swept { tally, consumers: 0, interrupted: true, error: None }
         });
         let Swept { tally, consumers, interrupted, error } = swept;
-        add(&mut sum, tally);
+        sum.add(tally);
         // `--limit` has stopped it: the rest was not to be read.
         if bounds.limit.is_none_or(|limit| tally.done < limit) {
             warn_unseen(queue, tally.unread, consumers, output);
@@ -251,21 +203,12 @@ fn named(filters: &Filters, tally: Tally) -> Result<Exit, Ended> {
     }
 }
 
-fn add(sum: &mut Tally, tally: Tally) {
-    sum.ready += tally.ready;
-    sum.done += tally.done;
-    sum.obsolete += tally.obsolete;
-    sum.unreadable += tally.unreadable;
-    sum.others += tally.others;
-    sum.unread += tally.unread;
-}
-
 fn tell(sum: Tally, by_queue: BTreeMap<String, Counts>, verb: Verb, of: &str, output: Output) -> anyhow::Result<()> {
     match output.format {
         Format::Text => output.print(&text(sum, verb, of, Output::columns()))?,
         Format::Json | Format::Ndjson => {
             let (letters, queues) = (Counts::done(sum), Some(by_queue));
-            output.json(&Answer { verb: verb.name, dry_run: false, letters, queues })?;
+            output.json(&SweptLetters { verb: verb.name, dry_run: false, letters, queues })?;
         }
     }
     Ok(())

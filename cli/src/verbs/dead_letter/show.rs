@@ -4,15 +4,14 @@ use std::fmt::Write as _;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hatchery::internals::words::plain;
-use hatchery_admin::dead_letters::{DeadLetters, Letter, LetterQueue, Standing};
+use hatchery_admin::dead_letters::{DeadLetters, Letter, LetterQueue, Standing, Whole, bounded, headers, whole};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::{
     connection::{read, with_letters},
     filters::Filters,
-    view::{LetterView, headers, time, view},
+    view::time,
 };
 use crate::{
     args::{Common, UsageError},
@@ -63,27 +62,6 @@ pub(crate) struct Answer {
     letters: Vec<Whole>,
 }
 
-/// A letter with its headers and payload.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Whole {
-    #[serde(flatten)]
-    letter: LetterView,
-    /// The content type of the payload.
-    content_type: Option<String>,
-    /// The id that is passed on to handlers.
-    correlation_id: Option<String>,
-    /// The headers. Bytes that are no text are in base64.
-    headers: Map<String, Value>,
-    /// The payload, if it is text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<String>,
-    /// The payload in base64, if it is no text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_base64: Option<String>,
-    /// Whether the payload has more bytes than are shown.
-    payload_cut: bool,
-}
-
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     with_letters(common, &args.filters, output, async |letters, queues| show(letters, queues, args, output).await).await
 }
@@ -124,31 +102,6 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
         Some(error) => Err(error),
         None if shown.is_empty() => Err(Ended::new(Exit::Error, args.filters.not_found()).into()),
         None => Ok(Exit::Done),
-    }
-}
-
-/// Returns a letter with its headers and payload as JSON.
-fn whole(letter: &Letter, standing: &Standing, queue: &LetterQueue, limit: usize) -> Whole {
-    let (properties, body) = (&letter.message.properties, bounded(letter, limit));
-    let text = std::str::from_utf8(body).ok();
-    Whole {
-        letter: view(letter, standing, queue),
-        content_type: properties.content_type.clone(),
-        correlation_id: properties.correlation_id.clone(),
-        headers: headers(&properties.headers),
-        payload: text.map(str::to_owned),
-        payload_base64: text.is_none().then(|| BASE64_STANDARD.encode(body)),
-        payload_cut: body.len() < letter.message.body.len(),
-    }
-}
-
-fn bounded(letter: &Letter, limit: usize) -> &[u8] {
-    let body = &letter.message.body;
-    let cut = &body[..body.len().min(limit)];
-    // A text is cut between two characters.
-    match std::str::from_utf8(cut) {
-        Err(error) if error.error_len().is_none() && cut.len() < body.len() => &cut[..error.valid_up_to()],
-        _ => cut,
     }
 }
 

@@ -6,10 +6,10 @@ use hatchery::{
     internals::wire::{Headers, Incoming, Properties, Value},
 };
 use hatchery_admin::dead_letters::{
-    Bounds, DeadLettersError, Group, Groups, Letter, LetterQueue, Selection, Standing, Sweep, Swept, Tally,
+    Bounds, DeadLettersError, Group, Groups, Letter, LetterQueue, Selection, Standing, Sweep, Swept, Tally, view,
 };
 
-use super::{discard::DISCARD, filters::Filters, list, replay::REPLAY, report, show, view::view};
+use super::{discard::DISCARD, filters::Filters, list, replay::REPLAY, report, show};
 use crate::{
     golden::screens,
     output::{Format, Output},

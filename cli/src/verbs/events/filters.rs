@@ -3,10 +3,9 @@
 use std::str::FromStr as _;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use hatchery::{
-    Cancelled, EventSelector, Filter, State, TimeError, Topology, internals::register::DedupSlot, parse_time,
-};
-use jiff::{Span, SpanRelativeTo, Timestamp};
+use hatchery::{Cancelled, EventSelector, Filter, State, Topology, internals::register::DedupSlot};
+use hatchery_admin::notation::parse_moment;
+use jiff::Timestamp;
 
 use crate::args::UsageError;
 
@@ -204,35 +203,8 @@ fn state() -> impl TypedValueParser<Value = State> {
     PossibleValuesParser::new(State::OPEN.map(State::as_str)).try_map(|text| State::from_str(&text))
 }
 
-/// A text is neither a valid time nor a duration.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MomentError {
-    #[error("not a time; write it like 2026-06-01T09:00:00Z, or as a duration from now: 90s, 2h, 1d 12h, 2h ago, now")]
-    NotATime,
-    #[error(transparent)]
-    Time(TimeError),
-    #[error("no event can have that time; the last one is 9999-12-30T22:00:00Z")]
-    Beyond,
-}
-
-/// Parses a time, or a duration from now.
-pub(crate) fn parse_moment(text: &str) -> Result<Timestamp, MomentError> {
-    let now = Timestamp::now();
-    if text.trim() == "now" {
-        return Ok(now);
-    }
-    let from_now = |span: Span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok();
-    match (parse_time(text), text.trim().parse::<Span>().ok().and_then(from_now)) {
-        (Ok(time), _) => Ok(time),
-        (Err(_), Some(duration)) => now.checked_add(duration).map_err(|_| MomentError::Beyond),
-        (Err(error @ TimeError::TooLate(_)), None) => Err(MomentError::Time(error)),
-        (Err(_), None) => Err(MomentError::NotATime),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
     use rstest::rstest;
 
     use super::*;
@@ -281,33 +253,5 @@ mod tests {
     fn an_ambiguous_choice_is_refused(#[case] chosen: Chosen, #[case] why: &str) {
         let Err(error) = chosen.choice(&topology(FILE)) else { panic!("refused") };
         assert!(error.0.contains(why), "{error}");
-    }
-
-    #[rstest]
-    #[case("2026-06-01T09:00:00Z", None)]
-    #[case("now", Some(0))]
-    #[case("2h", Some(7_200))]
-    #[case("1d 12h", Some(129_600))]
-    #[case("2h ago", Some(-7_200))]
-    #[case("-90s", Some(-90))]
-    fn a_moment_is_a_time_or_a_duration_from_now(#[case] text: &str, #[case] seconds: Option<i64>) {
-        let (before, moment, after) = (Timestamp::now(), parse_moment(text).expect("a moment"), Timestamp::now());
-        match seconds {
-            Some(seconds) => {
-                let now = moment - SignedDuration::from_secs(seconds);
-                assert!((before..=after).contains(&now), "{moment}");
-            }
-            None => assert_eq!(moment.to_string(), text),
-        }
-    }
-
-    #[rstest]
-    #[case("tomorrow")]
-    #[case("5")]
-    #[case("")]
-    #[case("9999-12-31T23:59:59Z")]
-    #[case("3000000d")]
-    fn a_text_that_is_no_moment_is_refused(#[case] text: &str) {
-        assert!(parse_moment(text).is_err());
     }
 }

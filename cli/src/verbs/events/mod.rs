@@ -23,7 +23,6 @@ use clap::Subcommand;
 pub(crate) use self::{
     answer::{Changed, Changes, EventView},
     filters::Filters,
-    filters::parse_moment,
     list::Answer as List,
     location::EventLocation,
     show::{Answer as Show, Placed, known, standing},

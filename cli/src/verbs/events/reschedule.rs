@@ -1,9 +1,10 @@
 //! `topology events reschedule`.
 
+use hatchery_admin::notation::parse_moment;
 use jiff::Timestamp;
 
 use super::{
-    filters::{Chosen, parse_moment},
+    filters::Chosen,
     moving::{self, Words},
 };
 use crate::{args::Common, exit::Exit, output::Output};

@@ -1,6 +1,6 @@
 //! `topology schedule backfill`.
 
-use hatchery_admin::schedules::Schedules;
+use hatchery_admin::{notation::parse_moment, schedules::Schedules};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,7 +11,6 @@ use crate::{
     exit::{Ended, Exit},
     load,
     output::Output,
-    verbs::events::parse_moment,
 };
 
 /// Run the events of instants that have passed

@@ -14,11 +14,12 @@ use hatchery::{
     jiff::Timestamp,
     parse_duration,
 };
+use hatchery_admin::notation::parse_moment;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::now::Now;
-use super::events::{Filters, known, parse_moment, standing};
+use super::events::{Filters, known, standing};
 use crate::{
     args::{Common, UsageError},
     connect,

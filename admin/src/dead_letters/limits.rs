@@ -8,22 +8,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hatchery::{
-    Topology,
-    internals::compile::{Queue, compile},
-};
-use hatchery_admin::{
-    dead_letters::LetterQueue,
-    management::ManagementApi,
-    plan::{Shadowing, shadowing},
-    text::quoted,
-};
+use hatchery::internals::compile::Queue;
 use tokio::time::timeout;
 
+use super::queues::LetterQueue;
 use crate::{
-    args::Common,
-    exit::{Ended, Exit},
-    output::Output,
+    admin::Admin,
+    plan::{Shadowing, shadowing},
+    text::quoted,
 };
 
 const KEY: &str = "delivery-limit";
@@ -32,27 +24,31 @@ const KEY: &str = "delivery-limit";
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The policies with a delivery limit, or why they are not known.
-pub(super) struct DeliveryLimits {
+#[derive(Debug)]
+pub struct DeliveryLimits {
     vhost: String,
     found: Result<Vec<Shadowing>, String>,
     /// Queues of letters that the file no longer asks for.
-    pub(super) leftovers: Vec<LetterQueue>,
+    pub leftovers: Vec<LetterQueue>,
 }
 
-impl DeliveryLimits {
-    /// Reads the queues and the policies of the virtual host.
-    pub(super) async fn read(common: &Common, topology: &Topology) -> anyhow::Result<Self> {
-        let mut desired = compile(topology)?;
-        let broker = common.amqp_url()?;
-        let vhost = broker.vhost();
-        let management = ManagementApi::new(common.management_url(&broker)?, &vhost)?;
-        let objects = match timeout(LIMIT, management.objects(false)).await {
+/// A look might delete letters, so nothing was read.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Limited(String);
+
+impl Admin {
+    /// Reads the queues and the policies of the virtual host. A management API that does not answer is told by
+    /// [`DeliveryLimits::allow`].
+    pub async fn delivery_limits(&self) -> DeliveryLimits {
+        let mut desired = self.desired.clone();
+        let objects = match timeout(LIMIT, self.management.objects(false)).await {
             Ok(objects) => objects.map_err(|error| error.to_string()),
             Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
         };
         let mut leftovers = Vec::new();
         let found = objects.map(|objects| {
-            leftovers = LetterQueue::leftovers(topology, &desired, &objects);
+            leftovers = LetterQueue::leftovers(self.topology(), &desired, &objects);
             let looked_at =
                 leftovers.iter().map(|queue| Queue { name: queue.name.clone(), arguments: BTreeMap::new() });
             desired.queues.extend(looked_at);
@@ -60,26 +56,37 @@ impl DeliveryLimits {
             found.retain(|shadowing| shadowing.keys.iter().any(|key| key == KEY));
             found
         });
-        Ok(Self { vhost, found, leftovers })
+        DeliveryLimits { vhost: self.broker.vhost(), found, leftovers }
     }
+}
 
-    /// Refuses to look at queues whose letters a look may delete.
-    pub(super) fn allow(&self, queues: &[LetterQueue], output: Output) -> Result<(), Ended> {
+impl Default for DeliveryLimits {
+    /// No policy limits deliveries, and no queue is left over.
+    fn default() -> Self {
+        Self { vhost: String::new(), found: Ok(Vec::new()), leftovers: Vec::new() }
+    }
+}
+
+impl DeliveryLimits {
+    /// Refuses to look at queues whose letters a look may delete. Returns a warning if it is not known whether it may.
+    ///
+    /// # Errors
+    /// When a policy limits the deliveries of one of the queues.
+    pub fn allow(&self, queues: &[LetterQueue]) -> Result<Option<String>, Limited> {
         let found = match &self.found {
             Ok(found) => found,
             Err(error) => {
-                output.warn(&format!(
+                return Ok(Some(format!(
                     "whether a policy limits deliveries is not known: {error}. With such a limit RabbitMQ deletes letters that were \
                      looked at too often. Letters of types that have left the file are not looked for"
-                ));
-                return Ok(());
+                )));
             }
         };
         let of = |shadowing: &Shadowing| {
             queues.iter().find(|queue| shadowing.queues.contains(&queue.name)).map(|queue| queue.name.clone())
         };
         let Some((policy, queue)) = found.iter().find_map(|shadowing| Some((shadowing, of(shadowing)?))) else {
-            return Ok(());
+            return Ok(None);
         };
         let (kind, clear) =
             if policy.operator { ("operator policy", "clear_operator_policy") } else { ("policy", "clear_policy") };
@@ -90,6 +97,6 @@ impl DeliveryLimits {
             quoted(&self.vhost),
             quoted(name)
         );
-        Err(Ended::new(Exit::Blocked, message))
+        Err(Limited(message))
     }
 }

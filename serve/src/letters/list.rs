@@ -1,0 +1,138 @@
+//! `GET /v1/dead-letters` and `GET /v1/dead-letters/{type}/{id}`: why events were given up, and all of a letter.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Path, State, rejection::PathRejection},
+    http::{StatusCode, Uri},
+    response::Response,
+};
+use hatchery_admin::dead_letters::{GroupView, Groups, QueueView, Whole, group_view, whole};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Chosen, ChosenLetters, refuse};
+use crate::{answer::answer, api::Api, problem::Problem, query};
+
+/// How many letters a list has if the request does not say.
+const USUAL: u32 = 100;
+/// How many letters a list has at most.
+const MOST: u32 = 1_000;
+/// How many bytes of a payload a list has at most.
+const PAYLOAD: usize = 1_024;
+/// How many bytes of payloads and headers a list has at most. The letters behind are counted alone.
+const BYTES: usize = 8 * 1024 * 1024;
+/// How many reasons are told apart.
+const REASONS: usize = 1_000;
+/// How many letters of one id are shown.
+const OF_ID: usize = 20;
+/// How many bytes of a payload are shown if the request does not say.
+const SHOWN: u32 = 4_096;
+/// How many bytes of a payload are shown at most.
+const LARGEST: u32 = 1024 * 1024;
+
+/// The letters by the reason of their failure, and the first ones.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct FoundLetters {
+    /// The queues that were read.
+    queues: Vec<QueueView>,
+    /// The number of letters.
+    found: u64,
+    /// How many of them are obsolete; `null` if Redis does not tell.
+    obsolete: Option<u64>,
+    /// The reasons, the most frequent first.
+    groups: Vec<GroupView>,
+    /// The first letters, the oldest of each queue first, with the begin of their payloads.
+    letters: Vec<Whole>,
+    /// Whether there are more letters than these.
+    more: bool,
+    /// What was not seen.
+    warnings: Vec<String>,
+}
+
+/// The letters of an id.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ShownLetters {
+    /// The number of letters.
+    found: usize,
+    /// The first letters.
+    letters: Vec<Whole>,
+    /// What was not seen.
+    warnings: Vec<String>,
+}
+
+pub(crate) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+    let asked: ChosenLetters = query::read(&uri)?;
+    refuse(&[
+        ("dry_run", asked.dry_run.is_some()),
+        ("at", asked.at.is_some()),
+        ("delay", asked.delay.is_some()),
+        ("rate", asked.rate.is_some()),
+    ])?;
+    let limit = usize::try_from(asked.limit(USUAL, MOST)?).unwrap_or_default();
+    let mut chosen = Chosen::new(&api, &asked).await?;
+    let (mut groups, mut letters, mut found, mut obsolete, mut room) =
+        (Groups::default(), Vec::new(), 0_u64, 0_u64, BYTES);
+    let looked = chosen
+        .read(|queue, letter, standing| {
+            found += 1;
+            obsolete += u64::from(standing.is_obsolete());
+            groups.add_one_of(&letter, &standing, REASONS);
+            if letters.len() < limit && room > 0 {
+                let shown = whole(&letter, &standing, queue, PAYLOAD);
+                room = room.saturating_sub(PAYLOAD + shown.headers.iter().map(size).sum::<usize>());
+                letters.push(shown);
+            }
+        })
+        .await?;
+    let mut warnings = looked.warnings;
+    let is_known = looked.unknown.is_none();
+    warnings.extend(looked.unknown.map(|error| format!("{error}. Which letters are obsolete is not known")));
+    let more = found > u64::try_from(letters.len()).unwrap_or(u64::MAX);
+    let groups = groups.largest_first().iter().map(group_view).collect();
+    let obsolete = is_known.then_some(obsolete);
+    Ok(answer(
+        StatusCode::OK,
+        &FoundLetters { queues: looked.queues, found, obsolete, groups, letters, more, warnings },
+    ))
+}
+
+fn size((name, value): (&String, &serde_json::Value)) -> usize {
+    name.len() + value.to_string().len()
+}
+
+/// How to show a letter.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    #[serde(default)]
+    unrouted: bool,
+    payload_limit: Option<u32>,
+}
+
+pub(crate) async fn show(
+    State(api): State<Arc<Api>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let Path((event_type, id)) = path.map_err(|rejection| Problem::bad(rejection.body_text()))?;
+    let Asked { unrouted, payload_limit } = query::read(&uri)?;
+    let limit = usize::try_from(payload_limit.unwrap_or(SHOWN).min(LARGEST)).unwrap_or_default();
+    let asked = ChosenLetters { r#type: Some(event_type), id: Some(id), unrouted, ..ChosenLetters::default() };
+    let mut chosen = Chosen::new(&api, &asked).await?;
+    let (mut found, mut letters) = (0, Vec::new());
+    let looked = chosen
+        .read(|queue, letter, standing| {
+            found += 1;
+            if letters.len() < OF_ID {
+                letters.push(whole(&letter, &standing, queue, limit));
+            }
+        })
+        .await?;
+    let mut warnings = looked.warnings;
+    warnings.extend(looked.unknown.map(|error| format!("{error}. Whether the letter is obsolete is not known")));
+    if letters.is_empty() {
+        return Err(Problem::new(StatusCode::NOT_FOUND, "there is no such letter"));
+    }
+    Ok(answer(StatusCode::OK, &ShownLetters { found, letters, warnings }))
+}

@@ -1,6 +1,6 @@
 //! A topology and the servers that it is on.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use backon::{ExponentialBuilder, Retryable as _};
 use hatchery::{
@@ -15,7 +15,7 @@ use hatchery::{
 use crate::{
     broker::declare::Declarer,
     error::AdminError,
-    live::Observed,
+    live::{Counts, Observed},
     management::{Management as _, ManagementApi, ManagementUrl},
     watch::Watch,
 };
@@ -72,6 +72,17 @@ impl Admin {
 
     pub(crate) fn topology(&self) -> &Topology {
         self.builder.topology()
+    }
+
+    /// Returns the counts of the topology's queues, from the statistics of the management API.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    #[doc(hidden)]
+    pub async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError> {
+        let mut counts = self.management.counts().await?;
+        counts.retain(|name, _| self.desired.queues.iter().any(|queue| queue.name == *name));
+        Ok(counts)
     }
 
     /// Returns the view of events and schedules of this topology. It connects at its first question.

@@ -41,6 +41,8 @@ pub mod event_view;
 mod events;
 #[doc(hidden)]
 pub mod figures;
+#[doc(hidden)]
+pub mod graph;
 mod leftover_types;
 #[doc(hidden)]
 pub mod live;

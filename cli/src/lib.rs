@@ -12,6 +12,7 @@ mod drawing;
 mod exit;
 #[cfg(test)]
 mod golden;
+#[cfg(test)]
 mod graph;
 #[doc(hidden)]
 pub mod handler;

@@ -3,13 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use hatchery::{CancellationToken, Events, Publisher};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 
 use crate::{backend::Backend, problem::Problem, room::Room, tokens::Tokens};
 
 /// How long the broker may take to say that it takes messages.
 const BROKER: Duration = Duration::from_secs(5);
 
+/// How long a request waits for the looks before it. One look takes up to twelve seconds.
+const TURN: Duration = Duration::from_mins(1);
 /// How many requests may read dead letters at a time.
 const READERS: usize = 4;
 
@@ -51,6 +56,14 @@ impl Api {
     /// Returns the length of the largest payload in bytes.
     pub(crate) fn max_payload(&self) -> usize {
         self.backend.topology().max_payload
+    }
+
+    /// Waits until no other request looks at the broker.
+    pub(crate) async fn look(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        match timeout(TURN, self.looks.acquire()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(Problem::for_now(format!("other requests have looked at the broker for {} s", TURN.as_secs()))),
+        }
     }
 
     /// Fails if the broker takes no messages. Nothing has been sent then.

@@ -1,10 +1,12 @@
 //! What the operations ask beside the publisher and the events. It is a port, so that a topology without servers can be served too.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hatchery::{BrokerError, Hatchery, Topology};
-use hatchery_admin::{Admin, AdminError, Pause, Paused, Switched, Until, dead_letters::DeliveryLimits, status::Status};
+use hatchery_admin::{
+    Admin, AdminError, Pause, Paused, Switched, Until, dead_letters::DeliveryLimits, live::Counts, status::Status,
+};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// How long to wait for somebody else who changes the pauses.
@@ -33,6 +35,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Returns the queues of letters that the file no longer asks for, and the policies that limit how often a letter may be looked at.
     async fn delivery_limits(&self) -> Result<DeliveryLimits, AdminError>;
+
+    /// Returns the counts of the topology's queues, by their names.
+    async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError>;
 }
 
 /// RabbitMQ and Redis.
@@ -91,5 +96,9 @@ impl Backend for Servers {
 
     async fn delivery_limits(&self) -> Result<DeliveryLimits, AdminError> {
         self.ask(async |admin| Ok(admin.delivery_limits().await)).await
+    }
+
+    async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError> {
+        self.ask(Admin::counts).await
     }
 }

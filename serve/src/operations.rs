@@ -12,6 +12,7 @@ use hatchery_admin::{
     ChangedPauses,
     batch::{AnsweredLine, ChosenEvents, EventLine},
     breakers::{BreakerList, ClosedBreaker},
+    schedules::{ActedSchedule, Backfilled, ScheduleList, ScheduleView},
     status::Document,
 };
 use serde_json::{Map, Value};
@@ -31,8 +32,10 @@ use crate::{
     pauses::{self, EndedPause, NewPause, Pauses},
     problem::{PROBLEM, Problem},
     publish::{self, Published},
+    schedules::{self, Backfill},
     status,
     tokens::Right,
+    topology,
 };
 
 const OPERATIONS: &[Operation] = &[
@@ -120,6 +123,60 @@ const OPERATIONS: &[Operation] = &[
         answers: &[(200, "Whether it was open.", content::<ClosedBreaker>(JSON))],
         problems: &[400, 404, 409, 422, 503],
         route: || post(breakers::close),
+        ..OPERATE
+    },
+    Operation {
+        path: "/v1/topology",
+        id: "topology",
+        summary: "Returns the picture of the topology as nodes and edges, its types, and how many messages are in which queue",
+        answers: &[(200, "The topology.", content::<topology::Shown>(JSON))],
+        problems: &[409, 503],
+        route: || get(topology::show),
+        ..READ
+    },
+    Operation {
+        path: "/v1/topology.svg",
+        id: "picture",
+        summary: "Draws the topology, as `topology graph --format svg`",
+        answers: &[(200, "The picture.", content::<String>(topology::SVG))],
+        problems: &[],
+        route: || get(topology::picture),
+        ..READ
+    },
+    Operation {
+        path: "/v1/schedules",
+        id: "schedules",
+        summary: "Lists the schedules, their next instants and their last runs",
+        answers: &[(200, "The schedules.", content::<ScheduleList>(JSON))],
+        route: || get(schedules::list),
+        ..READ
+    },
+    Operation {
+        path: "/v1/schedules/{name}",
+        id: "schedule",
+        summary: "Returns a schedule with its next instants",
+        query: &[("count", "How many instants, 1 to 1,000; 10 if it is not given.")],
+        answers: &[(200, "The schedule.", content::<ScheduleView>(JSON))],
+        problems: &[400, 404, 503],
+        route: || get(schedules::show),
+        ..READ
+    },
+    Operation {
+        path: "/v1/schedules/{name}/run-now",
+        id: "runScheduleNow",
+        summary: "Runs an event of a schedule now, beside those that are due at its instants",
+        answers: &[(200, "The id of the event.", content::<ActedSchedule>(JSON))],
+        problems: &[400, 404, 503],
+        route: || post(schedules::run_now),
+        ..OPERATE
+    },
+    Operation {
+        path: "/v1/schedules/{name}/backfill",
+        id: "backfill",
+        summary: "Runs the events of instants that have passed; without \"dry_run\": false only lists them",
+        takes: &[content::<Backfill>(JSON)],
+        answers: &[(200, "The instants.", content::<Backfilled>(JSON))],
+        route: || post(schedules::backfill),
         ..OPERATE
     },
     Operation {

@@ -9,6 +9,7 @@ use hatchery_admin::{
     AdminError,
     batch::{ChangeError, LineError},
     breakers::BreakersError,
+    schedules::SchedulesError,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -142,6 +143,18 @@ impl From<BreakersError> for Problem {
             BreakersError::UnknownType(_) => StatusCode::NOT_FOUND,
             BreakersError::NoBreaker(_) | BreakersError::NotShared(_) => StatusCode::UNPROCESSABLE_ENTITY,
             BreakersError::NoState(_) => StatusCode::CONFLICT,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<SchedulesError> for Problem {
+    fn from(error: SchedulesError) -> Self {
+        let status = match error {
+            SchedulesError::Unknown { .. } => StatusCode::NOT_FOUND,
+            SchedulesError::NotApplied(_) | SchedulesError::AnotherDefinition(_) => StatusCode::CONFLICT,
+            SchedulesError::NoInstants(_) => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())

@@ -1,6 +1,7 @@
 //! The commands for schedules: arm them, look at them, pause and resume them, and run their events now.
 
 mod apply;
+mod view;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use hatchery::{
 use jiff::Timestamp;
 use uuid::Uuid;
 
+pub use self::view::{ActedSchedule, Backfilled, LastRun, ScheduleList, ScheduleView, WHEN, shown, when};
 use crate::results::ScheduleChange;
 
 /// The schedules of a topology, for people.

@@ -8,10 +8,11 @@ use hatchery::{
     internals::words::{EventType, UnknownType},
 };
 
+use hatchery_admin::graph::{Drawing, Picture, dot, mermaid, svg, text};
+
 use crate::{
     args::{Common, UsageError},
     exit::Exit,
-    graph::{Drawing, Picture, dot, mermaid, svg, text},
     load,
     output::Output,
 };

@@ -4,16 +4,17 @@ use hatchery_admin::{
     ChangedPauses,
     breakers::{BreakerList, BreakerView, ClosedBreaker},
     dead_letters::{SweptLetters, Whole},
+    graph::Drawing,
+    schedules::{ActedSchedule, Backfilled, ScheduleList, ScheduleView},
 };
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
-use super::{apply, dead_letter, destroy, events, init, man, plan, publish, schedule, source, status, trace, validate};
+use super::{apply, dead_letter, destroy, events, init, man, plan, publish, source, status, trace, validate};
 use crate::{
     args::UsageError,
     definitions::Definitions,
     exit::Exit,
-    graph::Drawing,
     output::{Format, Output},
     plan_document::Document,
 };
@@ -74,12 +75,12 @@ const ANSWERS: &[Answer] = &[
     lines::<Document, plan::Line>("plan"),
     lines::<publish::Answer, publish::Line>("publish"),
     same::<ChangedPauses>("resume"),
-    same::<schedule::Backfill>("schedule backfill"),
-    lines::<schedule::List, schedule::ScheduleView>("schedule list"),
-    same::<schedule::Acted>("schedule pause"),
-    same::<schedule::Acted>("schedule resume"),
-    same::<schedule::Acted>("schedule run-now"),
-    same::<schedule::ScheduleView>("schedule show"),
+    same::<Backfilled>("schedule backfill"),
+    lines::<ScheduleList, ScheduleView>("schedule list"),
+    same::<ActedSchedule>("schedule pause"),
+    same::<ActedSchedule>("schedule resume"),
+    same::<ActedSchedule>("schedule run-now"),
+    same::<ScheduleView>("schedule show"),
     Answer { command: "schema", document: any_schema, line: any_schema },
     lines::<source::Tested, source::TestedLine>("source test"),
     same::<status::Document<'_>>("status"),

@@ -133,6 +133,9 @@ impl Serving {
             close(&mut schema);
         }
         let validator = Validator::new(&schema).unwrap();
+        if media_type == "image/svg+xml" {
+            return;
+        }
         let documents = if media_type.ends_with("ndjson") { answer.lines() } else { vec![answer.json()] };
         for document in documents {
             let errors: Vec<String> = validator.iter_errors(&document).map(|error| error.to_string()).collect();

@@ -33,13 +33,17 @@ async fn letters_are_listed_by_reason_and_one_by_one() {
     let groups: Vec<_> = found["groups"].as_array().unwrap().iter().map(|group| &group["count"]).collect();
     assert_eq!((&found["found"], &found["obsolete"], groups), (&json!(3), &json!(0), vec![&json!(2), &json!(1)]));
     let ids = |found: &Value| -> Vec<String> {
-        found["letters"].as_array().unwrap().iter().map(|letter| letter["id"].as_str().unwrap().to_owned()).collect()
+        let letters = found["letters"].as_array().unwrap();
+        let mut ids: Vec<String> = letters.iter().map(|letter| letter["id"].as_str().unwrap().to_owned()).collect();
+        // Events of a type run side by side.
+        ids.sort();
+        ids
     };
     assert_eq!(ids(&found), ["a", "b", "c"]);
     let one = serving.get("/v1/dead-letters?type=mail&reason=ADDRESS&since=1h+ago").await.expect(200).json();
     assert_eq!((ids(&one), &one["letters"][0]["payload"]), (vec!["c".to_owned()], &json!("{\"to\":\"c\"}")));
     let cut = serving.get("/v1/dead-letters?limit=1").await.expect(200).json();
-    assert_eq!((ids(&cut), &cut["more"], &cut["found"]), (vec!["a".to_owned()], &json!(true), &json!(3)));
+    assert_eq!((ids(&cut).len(), &cut["more"], &cut["found"]), (1, &json!(true), &json!(3)));
     let none = serving.get("/v1/dead-letters?type=import").await.expect(200).json();
     assert_eq!((&none["found"], &none["letters"]), (&json!(0), &json!([])));
 

@@ -8,5 +8,6 @@ mod letters;
 mod limits;
 mod published;
 mod rights;
+mod shown;
 mod stopping;
 mod switched;

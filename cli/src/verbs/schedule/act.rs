@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use hatchery::Word;
-use hatchery_admin::{Admin, Name, Paused};
-use jiff::Timestamp;
-use schemars::JsonSchema;
-use serde::Serialize;
+use hatchery_admin::{Admin, Name, Paused, schedules::ActedSchedule};
 
 use super::connection::with_schedules;
 use crate::{
@@ -67,21 +64,7 @@ pub(super) struct RunNowArgs {
     name: String,
 }
 
-/// The answer of a command that acts on a schedule.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Answer {
-    /// The schedule.
-    schedule: String,
-    /// Whether the command has changed anything.
-    changed: bool,
-    /// When the next event is due, after `resume`.
-    #[schemars(with = "Option<String>")]
-    next: Option<Timestamp>,
-    /// The id of the event, after `run-now`.
-    id: Option<String>,
-}
-
-fn answer(output: Output, text: &str, answer: &Answer) -> anyhow::Result<Exit> {
+fn answer(output: Output, text: &str, answer: &ActedSchedule) -> anyhow::Result<Exit> {
     if output.is_text() {
         output.print(&format!("{text}\n"))?;
     } else {
@@ -95,7 +78,7 @@ pub(super) async fn pause(common: &Common, args: &PauseArgs, output: Output) -> 
     let switched = admin.pause(&what, &args.reason, None, PATIENCE, &Screen::new(output)).await.map_err(told)?;
     let (name, changed) = (&args.name, switched.before.is_empty());
     let text = if changed { format!("{name} is paused.") } else { format!("{name} was paused before.") };
-    answer(output, &text, &Answer { schedule: name.to_string(), changed, next: None, id: None })
+    answer(output, &text, &ActedSchedule { schedule: name.to_string(), changed, next: None, id: None })
 }
 
 pub(super) async fn resume(common: &Common, args: &ResumeArgs, output: Output) -> anyhow::Result<Exit> {
@@ -109,7 +92,7 @@ pub(super) async fn resume(common: &Common, args: &ResumeArgs, output: Output) -
         None => format!("{name} was not paused."),
     };
     let changed = next.is_some() || !switched.before.is_empty();
-    answer(output, &text, &Answer { schedule: name.to_string(), changed, next, id: None })
+    answer(output, &text, &ActedSchedule { schedule: name.to_string(), changed, next, id: None })
 }
 
 fn admin(common: &Common, output: Output) -> anyhow::Result<Admin> {
@@ -121,7 +104,7 @@ pub(super) async fn run_now(common: &Common, args: &RunNowArgs, output: Output) 
     with_schedules(common, topology, async |schedules| {
         let name = &args.name;
         let id = schedules.run_now(name).await?;
-        answer(output, &id, &Answer { schedule: name.clone(), changed: true, next: None, id: Some(id.clone()) })
+        answer(output, &id, &ActedSchedule { schedule: name.clone(), changed: true, next: None, id: Some(id.clone()) })
     })
     .await
 }

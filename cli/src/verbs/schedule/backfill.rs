@@ -1,9 +1,10 @@
 //! `topology schedule backfill`.
 
-use hatchery_admin::{notation::parse_moment, schedules::Schedules};
+use hatchery_admin::{
+    notation::parse_moment,
+    schedules::{Backfilled, Schedules},
+};
 use jiff::Timestamp;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::connection::with_schedules;
 use crate::{
@@ -46,22 +47,6 @@ pub(super) struct Args {
     yes: bool,
 }
 
-/// The answer of `topology schedule backfill`.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Answer {
-    /// The schedule.
-    schedule: String,
-    /// Whether nothing was published.
-    dry_run: bool,
-    /// The instants.
-    #[schemars(with = "Vec<String>")]
-    instants: Vec<Timestamp>,
-    /// The ids of their events.
-    ids: Vec<String>,
-    /// Whether more instants follow than `--limit`.
-    more: bool,
-}
-
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
     let now = Timestamp::now();
@@ -90,7 +75,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
             bar.finish_and_clear();
         }
         if !output.is_text() {
-            output.json(&Answer { schedule: args.name.clone(), dry_run: !args.yes, instants, ids, more })?;
+            output.json(&Backfilled { schedule: args.name.clone(), dry_run: !args.yes, instants, ids, more })?;
             return Ok(Exit::Done);
         }
         let lines: Vec<String> = ids.iter().map(|id| format!("{id}\n")).collect();

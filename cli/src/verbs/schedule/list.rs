@@ -2,16 +2,14 @@
 
 use anstyle::Style;
 use comfy_table::{ContentArrangement, Table, presets};
-use hatchery_admin::text::relative;
+use hatchery_admin::{
+    schedules::{LastRun, ScheduleList, ScheduleView, WHEN, shown},
+    text::relative,
+};
 use jiff::Timestamp;
-use schemars::JsonSchema;
-use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::{
-    connection::with_states,
-    view::{LastRun, ScheduleView, WHEN, shown},
-};
+use super::connection::with_states;
 use crate::{
     args::Common,
     exit::Exit,
@@ -30,20 +28,13 @@ Examples:
 The next three instants are shown in the time zone of the schedule and in UTC.")]
 pub(super) struct Args {}
 
-/// The answer of `topology schedule list`.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Answer {
-    /// The schedules, by name.
-    schedules: Vec<ScheduleView>,
-}
-
 pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
     with_states(common, topology, async |schedules| {
         let views: Vec<ScheduleView> = schedules.list().await?.iter().map(ScheduleView::of).collect();
         match output.format {
             Format::Text => output.print(&screen(&views, Timestamp::now(), Output::columns()))?,
-            Format::Json => output.json(&Answer { schedules: views })?,
+            Format::Json => output.json(&ScheduleList { schedules: views })?,
             Format::Ndjson => views.iter().try_for_each(|view| output.json(view))?,
         }
         Ok(Exit::Done)

@@ -7,11 +7,9 @@ mod list;
 mod show;
 #[cfg(test)]
 mod tests;
-mod view;
 
 use clap::Subcommand;
 
-pub(crate) use self::{act::Answer as Acted, backfill::Answer as Backfill, list::Answer as List, view::ScheduleView};
 use crate::{args::Common, exit::Exit, output::Output};
 
 /// Show the schedules, pause and resume them, and run their events now

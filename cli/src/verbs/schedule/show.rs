@@ -1,9 +1,8 @@
 //! `topology schedule show`.
 
-use super::{
-    connection::with_states,
-    view::{ScheduleView, when},
-};
+use hatchery_admin::schedules::{ScheduleView, when};
+
+use super::connection::with_states;
 use crate::{
     args::Common,
     exit::{Ended, Exit},

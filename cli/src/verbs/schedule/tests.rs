@@ -1,12 +1,10 @@
 //! The golden screens: `tests/schedule/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
 
+use hatchery_admin::schedules::{LastRun, ScheduleView};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::{
-    list, show,
-    view::{LastRun, ScheduleView},
-};
+use super::{list, show};
 use crate::golden::screens;
 
 fn at(text: &str) -> Timestamp {

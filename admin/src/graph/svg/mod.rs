@@ -53,7 +53,7 @@ const STYLE: &str = "\
 
 /// Draws the picture as an SVG document.
 #[must_use]
-pub(crate) fn svg(picture: &Picture) -> String {
+pub fn svg(picture: &Picture) -> String {
     let mut sheet = Sheet { picture, canvas: Canvas::default(), processor: 0.0 };
     let left = sheet.timers();
     let (right, bottom) = sheet.types(left.timers_bottom);

@@ -6,11 +6,8 @@
 mod dot;
 mod drawing;
 mod mermaid;
-mod picture;
+pub mod picture;
 mod svg;
 mod text;
 
-pub(crate) use self::{dot::dot, drawing::Drawing, mermaid::mermaid, picture::Picture, svg::svg, text::text};
-
-#[cfg(test)]
-mod tests;
+pub use self::{dot::dot, drawing::Drawing, mermaid::mermaid, picture::Picture, svg::svg, text::text};

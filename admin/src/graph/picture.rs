@@ -23,11 +23,12 @@ const MOST_LANES: usize = 12;
 
 /// A topology, reduced to the parts that are drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Picture {
+pub struct Picture {
     pub(super) name: String,
     pub(super) timers: Vec<Timer>,
     pub(super) ladder: Ladder,
-    pub(super) lanes: Vec<Swimlane>,
+    /// The lanes.
+    pub lanes: Vec<Swimlane>,
     pub(super) sources: Vec<SourceQueue>,
     /// The schedules of the types that are drawn.
     pub(super) schedules: Vec<Schedule>,
@@ -36,7 +37,7 @@ pub(crate) struct Picture {
     /// The number of types of the topology.
     pub(super) types: usize,
     /// The number of types that are in no lane.
-    pub(super) left_out: usize,
+    pub left_out: usize,
 }
 
 /// Says in one line which transitions the stream keeps.
@@ -107,8 +108,9 @@ impl Schedule {
 
 /// A type, or several that differ only in their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Swimlane {
-    pub(super) types: Vec<EventType>,
+pub struct Swimlane {
+    /// The types.
+    pub types: Vec<EventType>,
     pub(super) concurrency: u16,
     pub(super) prefetch: u16,
     pub(super) timeout: Duration,
@@ -122,7 +124,7 @@ pub(super) struct Swimlane {
 impl Picture {
     /// Draws the whole topology.
     #[must_use]
-    pub(crate) fn new(topology: &Topology) -> Self {
+    pub fn new(topology: &Topology) -> Self {
         let mut lanes: Vec<Swimlane> = topology.types.iter().map(|(name, spec)| Swimlane::new(name, spec)).collect();
         if lanes.len() > MOST_LANES {
             lanes = grouped(lanes);
@@ -134,7 +136,7 @@ impl Picture {
 
     /// Draws only these types, each in a lane of its own.
     #[must_use]
-    pub(crate) fn of(topology: &Topology, types: &BTreeSet<EventType>) -> Self {
+    pub fn of(topology: &Topology, types: &BTreeSet<EventType>) -> Self {
         let chosen = topology.types.iter().filter(|(name, _)| types.contains(*name));
         let lanes: Vec<Swimlane> = chosen.map(|(name, spec)| Swimlane::new(name, spec)).collect();
         let left_out = topology.types.len() - lanes.len();
@@ -173,7 +175,8 @@ impl Picture {
     }
 
     /// Returns a line about the types that are not drawn, if there are any.
-    pub(super) fn rest(&self) -> Option<String> {
+    #[must_use]
+    pub fn rest(&self) -> Option<String> {
         (self.left_out > 0).then(|| format!("{} not shown; --type shows them", count(self.left_out, "type", "types")))
     }
 }
@@ -215,7 +218,9 @@ fn purposes(topology: &Topology, ttl: Ttl) -> Vec<String> {
 }
 
 impl Swimlane {
-    pub(super) fn new(name: &EventType, spec: &TypeSpec) -> Self {
+    /// Returns the lane of a type.
+    #[must_use]
+    pub fn new(name: &EventType, spec: &TypeSpec) -> Self {
         Self {
             types: vec![name.clone()],
             concurrency: spec.concurrency,
@@ -230,7 +235,8 @@ impl Swimlane {
     }
 
     /// Returns the type as it stands in the names of queues; `<type>` for several types.
-    pub(super) fn label(&self) -> &str {
+    #[must_use]
+    pub fn label(&self) -> &str {
         match self.types.as_slice() {
             [one] => one.as_str(),
             _ => "<type>",
@@ -252,7 +258,8 @@ impl Swimlane {
     }
 
     /// Returns the failures after which an event goes to the retry queue of this TTL.
-    pub(super) fn when(&self, ttl: Ttl) -> String {
+    #[must_use]
+    pub fn when(&self, ttl: Ttl) -> String {
         let Retry { delays, max_attempts, .. } = &self.retry;
         // No retry follows the last failure.
         let failures = (1..*max_attempts).zip(delays).filter(|(_, delay)| **delay == ttl);

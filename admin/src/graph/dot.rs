@@ -19,7 +19,7 @@ const HEAD: &str = "\
 
 /// Draws the picture as a DOT graph.
 #[must_use]
-pub(crate) fn dot(picture: &Picture) -> String {
+pub fn dot(picture: &Picture) -> String {
     let drawing = Drawing::from(picture);
     let mut out = format!("digraph {} {{\n", quoted(&drawing.name));
     let title = [format!("{}: {}", drawing.name, drawing.summary)].into_iter().chain(picture.rest());

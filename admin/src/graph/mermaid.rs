@@ -18,7 +18,7 @@ const CLASSES: [&str; 5] = [
 
 /// Draws the picture as a Mermaid flowchart.
 #[must_use]
-pub(crate) fn mermaid(picture: &Picture) -> String {
+pub fn mermaid(picture: &Picture) -> String {
     let drawing = Drawing::from(picture);
     let mut out = format!("%% {}: {}\n", drawing.name, drawing.summary);
     if let Some(rest) = picture.rest() {

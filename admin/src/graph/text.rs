@@ -24,7 +24,7 @@ struct Row {
 
 /// Draws the picture as a tree with lines of at most `columns`.
 #[must_use]
-pub(crate) fn text(picture: &Picture, columns: usize) -> String {
+pub fn text(picture: &Picture, columns: usize) -> String {
     let mut rows = Vec::new();
     for tree in trees(picture) {
         if !rows.is_empty() {

@@ -5,69 +5,115 @@ use hatchery::internals::{
     ttl::say,
     words::plain,
 };
-use hatchery_admin::schedules::ScheduleInfo;
 use jiff::{Timestamp, tz::TimeZone};
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use super::ScheduleInfo;
 
 /// The number of instants that are shown.
 const INSTANTS: usize = 3;
 
 /// A schedule.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct ScheduleView {
+pub struct ScheduleView {
     /// The name.
-    pub(crate) name: String,
+    pub name: String,
     /// `armed`, `paused`, `not applied`, `changed` (the file has another definition than the last `apply`), or `not in the file`.
-    pub(crate) state: &'static str,
+    pub state: &'static str,
     /// The type of its events; `null` if the file does not have the schedule.
     #[serde(rename = "type")]
-    pub(crate) event_type: Option<String>,
+    pub event_type: Option<String>,
     /// The reference of its events.
-    pub(crate) reference: Option<String>,
+    pub reference: Option<String>,
     /// When its events are due, for people.
-    pub(crate) calendar: Option<String>,
+    pub calendar: Option<String>,
     /// The time zone of its expression.
-    pub(crate) timezone: Option<String>,
+    pub timezone: Option<String>,
     /// `fixed` or `sequential`.
-    pub(crate) mode: Option<&'static str>,
+    pub mode: Option<&'static str>,
     /// The most by which an event is later than its instant.
-    pub(crate) jitter: Option<String>,
+    pub jitter: Option<String>,
     /// `queue` or `skip`.
-    pub(crate) overlap: Option<String>,
+    pub overlap: Option<String>,
     /// `none`, `last` or `all`.
-    pub(crate) catch_up: Option<String>,
+    pub catch_up: Option<String>,
     /// `continue` or `pause`.
-    pub(crate) on_failure: Option<String>,
+    pub on_failure: Option<String>,
     /// The next instants.
     #[schemars(with = "Vec<String>")]
-    pub(crate) next: Vec<Timestamp>,
+    pub next: Vec<Timestamp>,
     /// The newest run.
-    pub(crate) last: Option<LastRun>,
+    pub last: Option<LastRun>,
     /// Since when it is paused.
     #[schemars(with = "Option<String>")]
-    pub(crate) paused_since: Option<Timestamp>,
+    pub paused_since: Option<Timestamp>,
     /// Why it is paused.
-    pub(crate) paused_because: Option<String>,
+    pub paused_because: Option<String>,
 }
 
 /// The newest run of a schedule.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct LastRun {
+pub struct LastRun {
     /// The event's id.
-    pub(crate) id: String,
+    pub id: String,
     /// When it began.
     #[schemars(with = "Option<String>")]
-    pub(crate) started: Option<Timestamp>,
+    pub started: Option<Timestamp>,
     /// When it ended; `null` while it runs or waits for its next try.
     #[schemars(with = "Option<String>")]
-    pub(crate) ended: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
     /// How it ended.
-    pub(crate) outcome: Option<String>,
+    pub outcome: Option<String>,
+}
+
+/// The answer of `topology schedule list`.
+#[derive(Serialize, JsonSchema)]
+pub struct ScheduleList {
+    /// The schedules, by name.
+    pub schedules: Vec<ScheduleView>,
+}
+
+/// The answer of a command that acts on a schedule.
+#[derive(Serialize, JsonSchema)]
+pub struct ActedSchedule {
+    /// The schedule.
+    pub schedule: String,
+    /// Whether the command has changed anything.
+    pub changed: bool,
+    /// When the next event is due, after `resume`.
+    #[schemars(with = "Option<String>")]
+    pub next: Option<Timestamp>,
+    /// The id of the event, after `run-now`.
+    pub id: Option<String>,
+}
+
+/// The answer of `topology schedule backfill`.
+#[derive(Serialize, JsonSchema)]
+pub struct Backfilled {
+    /// The schedule.
+    pub schedule: String,
+    /// Whether nothing was published.
+    pub dry_run: bool,
+    /// The instants.
+    #[schemars(with = "Vec<String>")]
+    pub instants: Vec<Timestamp>,
+    /// The ids of their events.
+    pub ids: Vec<String>,
+    /// Whether more instants follow than `--limit`.
+    pub more: bool,
 }
 
 impl ScheduleView {
-    pub(crate) fn of(info: &ScheduleInfo) -> Self {
+    /// Returns a schedule as JSON, with its next instants.
+    #[must_use]
+    pub fn of(info: &ScheduleInfo) -> Self {
+        Self::with(info, INSTANTS)
+    }
+
+    /// Returns a schedule as JSON, with so many instants.
+    #[must_use]
+    pub fn with(info: &ScheduleInfo, instants: usize) -> Self {
         let definition = info.definition.as_ref();
         let rule = definition.map(|definition| &definition.rule);
         let paused = info.state.as_ref().and_then(|state| state.paused.as_ref());
@@ -86,7 +132,7 @@ impl ScheduleView {
             overlap: rule.and_then(|rule| word(rule.overlap)),
             catch_up: rule.and_then(|rule| word(rule.catch_up)),
             on_failure: rule.and_then(|rule| word(rule.on_failure)),
-            next: info.next(INSTANTS),
+            next: info.next(instants),
             last: info.state.as_ref().and_then(|state| state.run.as_ref()).map(last),
             paused_since: paused.and_then(|paused| time(paused.since)),
             paused_because: paused.map(|paused| plain(&paused.reason).into_owned()),
@@ -94,7 +140,8 @@ impl ScheduleView {
     }
 
     /// Returns the time zone of the schedule; UTC if it has none.
-    pub(crate) fn zone(&self) -> TimeZone {
+    #[must_use]
+    pub fn zone(&self) -> TimeZone {
         self.timezone.as_deref().and_then(|name| TimeZone::get(name).ok()).unwrap_or(TimeZone::UTC)
     }
 }
@@ -129,14 +176,16 @@ fn time(ms: i64) -> Option<Timestamp> {
 }
 
 /// How a time is shown to people: `2026-06-01 03:00:00 +02:00`.
-pub(super) const WHEN: &str = "%Y-%m-%d %H:%M:%S %:z";
+pub const WHEN: &str = "%Y-%m-%d %H:%M:%S %:z";
 
 /// Returns a time in a zone, for people.
-pub(super) fn when(at: Timestamp, zone: &TimeZone) -> String {
+#[must_use]
+pub fn when(at: Timestamp, zone: &TimeZone) -> String {
     shown(at, zone, WHEN)
 }
 
 /// Returns a time in a zone, in this format.
-pub(super) fn shown(at: Timestamp, zone: &TimeZone, format: &str) -> String {
+#[must_use]
+pub fn shown(at: Timestamp, zone: &TimeZone, format: &str) -> String {
     at.to_zoned(zone.clone()).strftime(format).to_string()
 }

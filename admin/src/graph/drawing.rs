@@ -10,7 +10,7 @@ pub(super) const HATCHERIES: &str = "hatcheries";
 
 /// A picture as nodes and edges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Drawing {
+pub struct Drawing {
     /// The name of the topology.
     pub name: String,
     /// The numbers of types, hatcheries and ladder levels.
@@ -25,7 +25,7 @@ pub(crate) struct Drawing {
 
 /// A group of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Group {
+pub struct Group {
     /// The name that nodes refer to.
     pub id: String,
     /// The title that is drawn.
@@ -34,7 +34,7 @@ pub(crate) struct Group {
 
 /// An exchange, a queue, several queues, or a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Node {
+pub struct Node {
     /// One word of letters, digits and `_`.
     pub id: String,
     /// Its kind.
@@ -51,7 +51,7 @@ pub(crate) struct Node {
 /// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Programs: publishers, workers. A schedule counts as one, though workers publish its events.
     Program,
     /// An exchange.
@@ -64,7 +64,7 @@ pub(crate) enum Kind {
 
 /// An arrow from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Edge {
+pub struct Edge {
     /// A node's id.
     pub from: String,
     /// A node's id.

@@ -1,0 +1,5 @@
+//! The pictures of a topology, as golden files.
+
+use hatchery_admin::graph::*;
+
+mod tests;

@@ -1,0 +1,112 @@
+//! `/v1/schedules`: when schedules run next, and events of them beside those.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Path, Request, State, rejection::PathRejection},
+    http::{StatusCode, Uri},
+    response::Response,
+};
+use hatchery::jiff::Timestamp;
+use hatchery_admin::{
+    notation::Moment,
+    schedules::{ActedSchedule, Backfilled, ScheduleList, ScheduleView, Schedules},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::{answer::answer, api::Api, body, problem::Problem, query};
+
+/// How long a request may be, in bytes.
+const REQUEST: usize = 16 * 1024;
+/// How many instants are shown or made up for at most.
+const MOST: u32 = 1_000;
+/// How many instants are shown if the request does not say.
+const USUAL: u32 = 10;
+
+type Named = Result<Path<String>, PathRejection>;
+
+/// Which schedule to show.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    count: Option<u32>,
+}
+
+/// The instants to make up for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Backfill {
+    /// The first instant, or a time before it: `2026-06-01T00:00:00Z`, `7d ago`.
+    #[schemars(with = "String")]
+    from: Moment,
+    /// A time after the last instant; now, if it is not given.
+    #[schemars(with = "Option<String>")]
+    to: Option<Moment>,
+    /// The most instants, 1 to 1,000; 1,000 if it is not given.
+    limit: Option<u32>,
+    /// Whether nothing is published. Yes, unless this is `false`.
+    dry_run: Option<bool>,
+}
+
+pub(crate) async fn list(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
+    let schedules = Schedules(api.events.clone()).list().await?;
+    Ok(answer(StatusCode::OK, &ScheduleList { schedules: schedules.iter().map(ScheduleView::of).collect() }))
+}
+
+pub(crate) async fn show(State(api): State<Arc<Api>>, path: Named, uri: Uri) -> Result<Response, Problem> {
+    let name = name(path)?;
+    let Asked { count } = query::read(&uri)?;
+    let count = bounded("count", count.unwrap_or(USUAL))?;
+    let schedules = Schedules(api.events.clone()).list().await?;
+    let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("neither the file nor Redis has a schedule `{name}`"));
+    let info = schedules.iter().find(|info| info.name == name).ok_or_else(unknown)?;
+    Ok(answer(StatusCode::OK, &ScheduleView::with(info, count)))
+}
+
+pub(crate) async fn run_now(State(api): State<Arc<Api>>, path: Named) -> Result<Response, Problem> {
+    let schedule = name(path)?;
+    let id = Schedules(api.events.clone()).run_now(&schedule).await?;
+    Ok(answer(StatusCode::OK, &ActedSchedule { schedule, changed: true, next: None, id: Some(id) }))
+}
+
+pub(crate) async fn backfill(State(api): State<Arc<Api>>, path: Named, request: Request) -> Result<Response, Problem> {
+    let schedule = name(path)?;
+    let Backfill { from: Moment(from), to, limit, dry_run } = body::json(request, REQUEST).await?;
+    let now = Timestamp::now();
+    let to = to.map_or(now, |Moment(to)| to);
+    let limit = bounded("limit", limit.unwrap_or(MOST))?;
+    if to > now {
+        let detail = format!("`to` {to} is not past: the schedule itself runs what is to come");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    }
+    if from >= to {
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("`from` {from} is not before `to` {to}")));
+    }
+    let schedules = Schedules(api.events.clone());
+    let mut instants = schedules.instants(&schedule, from, to, limit + 1)?;
+    let more = instants.len() > limit;
+    instants.truncate(limit);
+    let dry_run = dry_run.unwrap_or(true);
+    if !dry_run {
+        for (done, instant) in instants.iter().enumerate() {
+            schedules.backfill(&schedule, *instant).await.map_err(|error| {
+                let all = instants.len();
+                Problem::for_now(format!("{done} of {all} events published, then: {error}. Repeat the request"))
+            })?;
+        }
+    }
+    let ids = instants.iter().map(|instant| Schedules::extra_id(&schedule, *instant)).collect();
+    Ok(answer(StatusCode::OK, &Backfilled { schedule, dry_run, instants, ids, more }))
+}
+
+fn name(path: Named) -> Result<String, Problem> {
+    path.map(|Path(name)| name).map_err(|rejection| Problem::bad(rejection.body_text()))
+}
+
+fn bounded(field: &str, count: u32) -> Result<usize, Problem> {
+    match usize::try_from(count) {
+        Ok(bounded) if (1..=MOST).contains(&count) => Ok(bounded),
+        _ => Err(Problem::bad(format!("`{field}` is 1 to {MOST}"))),
+    }
+}

@@ -58,8 +58,10 @@ const FILES: &[File] = &[
     file!("dom.js", "text/javascript"),
     file!("events.js", "text/javascript"),
     file!("flow.js", "text/javascript"),
+    file!("letters.js", "text/javascript"),
     file!("live.js", "text/javascript"),
     file!("now.js", "text/javascript"),
+    file!("sweep.js", "text/javascript"),
     file!("table.js", "text/javascript"),
     file!("words.js", "text/javascript"),
 ];

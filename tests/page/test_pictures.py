@@ -1,9 +1,10 @@
 """The pictures of docs/how-to/page.md."""
 
+import json
 import os
 import unittest
 
-from harness import DESKTOP, PHONE, Case, expect
+from harness import DESKTOP, PHONE, Case, eventually, expect
 
 
 @unittest.skipUnless(os.environ.get("HATCHERY_PICTURES"), "scripts/page --pictures writes them")
@@ -13,6 +14,7 @@ class Pictures(Case):
   invoice: { paused: "the bank is closed until Monday" }
   payment: { breaker: { errors: 100, window: 30s, cooldown: 1m } }
   hr-import: { retry: { delays: [10s, 1m], max-attempts: 2 } }
+  payroll: { retry: { max-attempts: 1 } }
   reminder: {}
   report: { register: off }"""
 
@@ -32,3 +34,20 @@ class Pictures(Case):
         page = self.open(size=PHONE, scheme="dark")
         expect(page.locator(".finding").first).to_be_visible()
         self.picture(page, "phone")
+
+    def test_letters(self):
+        for reason, number in (("no employee 104711", 3), ("connection refused: hr.example.com:443", 12)):
+            lines = [{"type": "payroll", "id": f"{reason[:2]}-{n}", "reference": str(4711 + n), "payload": {"employee": 4711 + n}} for n in range(number)]
+            before = self.letters()
+            self.topology("publish", "--batch", "-", stdin="\n".join(map(json.dumps, lines)))
+            worker = self.start("work", "--type", "payroll", "--exec", self.failing(reason))
+            eventually("they are dead letters", lambda: self.letters() == before + number)
+            self.stop(worker)
+        page = self.open("#/letters?type=payroll", {"width": 1280, "height": 640})
+        page.locator("summary").first.click()
+        page.get_by_role("button", name="Replay …").first.click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        self.picture(page, "letters")
+
+    def letters(self):
+        return json.loads(self.topology("dead-letter", "list", "--type", "payroll", "-o", "json"))["found"]

@@ -54,9 +54,9 @@ export function announce(text) {
 }
 
 /** Returns a list of names and values. A value is a node or a text; what has none is left out. */
-export function facts(pairs) {
+export function facts(pairs, style = "") {
   const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
-  return el("dl", { class: "facts" }, known.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  return el("dl", { class: `facts ${style}` }, known.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
 /** Returns a command that can be copied. */

@@ -6,10 +6,11 @@ import { el, put } from "./dom.js";
 import { sentence } from "./dialog.js";
 import { events } from "./events.js";
 import { flow } from "./flow.js";
+import { letters } from "./letters.js";
 import { live } from "./live.js";
 import { now } from "./now.js";
 
-const VIEWS = { now, events, flow };
+const VIEWS = { now, events, letters, flow };
 const main = document.getElementById("main");
 let close = () => {};
 

@@ -125,7 +125,7 @@ function newRow(line) {
   const cells = COLUMNS.map(({ key }) =>
     key === "trend"
       ? el("td", { class: "trend" }, svg("svg", { viewBox: "0 0 72 18", width: 72, height: 18, "aria-hidden": "true" }, line_path))
-      : el("td", { class: "number" }),
+      : el("td", { class: "number" }, key === "dead" && el("a", { href: `#/letters?${new URLSearchParams({ type: line.type })}` })),
   );
   const element = el("tr", {}, name, cells);
   const update = (line) => {
@@ -133,7 +133,7 @@ function newRow(line) {
     COLUMNS.forEach(({ key, text, high }, at) => {
       if (key === "trend") return;
       const cell = cells[at];
-      say(cell, text(line[key]));
+      say(cell.firstElementChild ?? cell, text(line[key]));
       cell.classList.toggle("zero", line[key] === 0 || line[key] === null);
       cell.classList.toggle("high", Boolean(high?.(line)));
       if (key === "next_due") cell.title = line.next_due ? utc(line.next_due) : "";

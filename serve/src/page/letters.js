@@ -1,0 +1,117 @@
+// Dead letters: why events were given up, what was in them. They are read only when somebody asks, because RabbitMQ counts each look.
+
+import { ask, may } from "./ask.js";
+import { announce, el, facts, pill, put } from "./dom.js";
+import { acting, sentence } from "./dialog.js";
+import { sweep } from "./sweep.js";
+import { UNKNOWN, count, counted, instant } from "./words.js";
+
+const FILTERS = [["type", "Type"], ["reason", "Text in the reason"], ["reference", "Reference"], ["id", "Id"]];
+const COLOURS = { open: "bad", unreadable: "warn", unknown: "warn" };
+/** How many bytes of a payload are shown if somebody asks for all of it. */
+const WHOLE = 1024 * 1024;
+
+export const letters = {
+  title: "Dead letters",
+  show(root, parameters) {
+    const inputs = FILTERS.map(([name, label]) => {
+      const input = el("input", { id: `letter-${name}`, name, value: parameters.get(name) ?? "", autocomplete: "off", spellcheck: "false" });
+      return el("p", {}, el("label", { for: input.id }, label), input);
+    });
+    const form = el("form", { class: "ask", role: "search" }, inputs, el("button", { class: "primary" }, "Look"));
+    const found = el("div");
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const query = address(Object.fromEntries(new FormData(form)));
+      if (location.hash === query) look(found, parameters);
+      else location.hash = query;
+    });
+    put(root, form, found);
+    look(found, parameters);
+  },
+};
+
+function address(filters) {
+  const given = Object.entries(filters).filter(([, value]) => value);
+  return `#/letters${given.length > 0 ? `?${new URLSearchParams(given)}` : ""}`;
+}
+
+async function look(found, parameters) {
+  put(found, el("p", { class: "muted" }, "The queues of dead letters are read …"));
+  const chosen = Object.fromEntries(FILTERS.map(([name]) => [name, parameters.get(name)]).filter(([, value]) => value));
+  let answer;
+  try {
+    answer = await ask(`/v1/dead-letters?${new URLSearchParams(chosen)}`);
+  } catch (error) {
+    put(found, el("p", { class: "bad" }, sentence(error)));
+    announce(sentence(error));
+    return;
+  }
+  const again = () => look(found, parameters);
+  const obsolete = answer.obsolete > 0 && ` ${count(answer.obsolete)} of them obsolete: the event has run, was cancelled or was replaced since.`;
+  const said = el("div", { role: "status" });
+  const head = answer.found === 0 ? "There are no such letters." : `${counted(answer.found, "letter")}, ${counted(answer.groups.length, "reason")}.`;
+  put(found,
+    el("div", { class: "bar" }, el("p", {}, el("b", {}, head), obsolete), may("operate") && answer.found > 0 && buttons(chosen, said, again)),
+    said,
+    answer.warnings.length > 0 && el("ul", { class: "warn plain" }, answer.warnings.map((warning) => el("li", {}, warning))),
+    el("ul", { class: "groups" }, answer.groups.map((group) => reason(group, chosen))),
+    answer.letters.length > 0 && el("h2", { class: "apart" }, answer.more ? `The first ${counted(answer.letters.length, "letter")}` : "Letters"),
+    answer.letters.map((one) => letter(one, again)));
+  announce(head);
+}
+
+function buttons(chosen, said, again) {
+  return [
+    acting(el("button", { type: "button" }, "Replay …"), said, () => sweep("replay", chosen, said, again)),
+    acting(el("button", { type: "button", class: "danger" }, "Discard …"), said, () => sweep("discard", chosen, said, again)),
+  ];
+}
+
+function reason(group, chosen) {
+  return el("li", {},
+    el("b", { class: "many" }, count(group.count)),
+    el("div", {},
+      el("a", { href: address({ ...chosen, reason: group.failure }) }, group.failure || "without a reason"),
+      el("p", { class: "muted" }, group.types.join(", "), group.failed_at && [" · last ", instant(group.failed_at)],
+        group.obsolete > 0 && ` · ${count(group.obsolete)} obsolete`)));
+}
+
+function letter(one, again) {
+  const said = el("div", { role: "status" });
+  const payload = el("div", {}, shown(one));
+  const rest = one.payload_cut && one.id && acting(el("button", { type: "button", class: "quiet" }, "Show all of it"), said, async () => {
+    const path = `/v1/dead-letters/${encodeURIComponent(one.type)}/${encodeURIComponent(one.id)}?payload_limit=${WHOLE}`;
+    const { letters } = await ask(path);
+    put(payload, shown(letters[0]));
+    rest.remove();
+  });
+  const headers = Object.entries(one.headers).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]);
+  const named = { type: one.type, id: one.id };
+  return el("details", { class: "card letter" },
+    el("summary", {}, el("span", { class: "name" }, one.id ?? one.routing_key), " ", pill(one.state, COLOURS[one.state]),
+      el("span", { class: "muted" }, ` ${one.type} · `, one.failed_at ? instant(one.failed_at, { only: "distance" }) : UNKNOWN),
+      el("span", { class: "failure" }, one.failure)),
+    facts([
+      ["Reference", one.reference && el("a", { href: `#/events?${new URLSearchParams({ type: one.type, reference: one.reference })}` }, one.reference)],
+      ["Failed attempts", one.attempts],
+      ["First failed", one.first_failed_at && instant(one.first_failed_at)],
+      ["Last failed", one.failed_at && instant(one.failed_at)],
+      ["Replays", one.replays > 0 && one.replays],
+      ["Queue", one.queue],
+      ["Why it is so", one.why],
+      ["Correlation id", one.correlation_id],
+    ]),
+    el("h3", {}, "Payload ", el("span", { class: "muted" }, [one.content_type, counted(one.size, "byte")].filter(Boolean).join(", "))), payload, rest,
+    headers.length > 0 && [el("h3", {}, "Headers"), facts(headers, "pairs")],
+    may("operate") && one.id && el("p", { class: "buttons" }, buttons(named, said, again)),
+    said);
+}
+
+function shown({ payload, payload_base64, payload_cut }) {
+  const text = payload ?? payload_base64 ?? "";
+  return [
+    payload_base64 && el("p", { class: "muted" }, "Bytes that are no text, in base64:"),
+    el("pre", { tabindex: "0" }, text || "empty", payload_cut && " …"),
+  ];
+}

@@ -1,0 +1,73 @@
+"""Dead letters: what is in them, the dry run, and what follows."""
+
+import json
+
+from harness import SCRIPT, Case, eventually, expect
+
+
+class Letters(Case):
+    types = "{ mail: { retry: { max-attempts: 1 } }, import: { retry: { max-attempts: 1 } } }"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.work = lambda: cls.start("work", "--type", "mail", "--type", "import", "--exec", cls.failing(f"no such mailbox {SCRIPT}"))
+
+    def letters(self, name, number):
+        """Brings letters of a type into its dead-letter queue."""
+        lines = [{"type": name, "id": f"{name}-{n} {SCRIPT}", "reference": SCRIPT, "payload": {"to": SCRIPT}} for n in range(number)]
+        self.topology("publish", "--batch", "-", stdin="\n".join(map(json.dumps, lines)))
+        worker = type(self).work()
+        eventually("they are dead letters", lambda: json.loads(self.topology("dead-letter", "list", "--type", name, "-o", "json"))["found"] == number)
+        self.stop(worker)
+
+    def found(self, name):
+        return json.loads(self.topology("dead-letter", "list", "--type", name, "-o", "json"))["found"]
+
+    def test_a_dry_run_says_what_a_replay_would_do_before_it_is_done(self):
+        self.letters("mail", 2)
+        page = self.open("#/letters?type=mail")
+        expect(page.locator("main").get_by_text("2 letters, 1 reason.")).to_be_visible()
+        self.check_no_script_ran(page)
+        page.locator("summary").first.click()
+        expect(page.locator("details[open] pre")).to_contain_text(json.dumps({"to": SCRIPT}))
+        expect(page.locator("details[open]")).to_contain_text("reference")
+        self.check_no_script_ran(page)
+        self.check_access(page)
+        page.get_by_role("button", name="Replay …").first.click()
+        expect(page.get_by_role("dialog")).to_contain_text("Replay 2 letters?")
+        expect(page.get_by_role("dialog")).to_contain_text("no such mailbox")
+        self.check_access(page)
+        page.keyboard.press("Escape")
+        self.assertEqual(self.found("mail"), 2)
+        page.get_by_role("button", name="Replay …").first.click()
+        page.get_by_role("button", name="Replay 2 letters").click()
+        expect(page.locator("main").get_by_text("Replayed: 2 letters.")).to_be_visible()
+        expect(page.get_by_text("There are no such letters.").first).to_be_visible()
+        self.assertEqual(self.found("mail"), 0)
+        self.check_no_script_ran(page)
+
+    def test_discarded_letters_are_in_a_file(self):
+        self.letters("import", 1)
+        page = self.open("#/letters?type=import")
+        page.get_by_role("button", name="Discard …").first.click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Discard 1 letter").click()
+        expect(page.locator("main").get_by_text("Discarded: 1 letter.")).to_be_visible()
+        line = json.loads(download.value.path().read_text())
+        self.assertEqual((line["type"], line["payload"]), ("import", {"to": SCRIPT}))
+        self.assertEqual(self.found("import"), 0)
+
+    def test_it_can_be_read_by_everybody(self):
+        self.check_every_look("#/letters?type=mail", "letter")
+
+
+class Reader(Case):
+    rights = ("read",)
+
+    def test_a_reader_is_offered_no_change(self):
+        page = self.open("#/letters")
+        page.get_by_label("Token").fill("read")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("There are no such letters.").first).to_be_visible()
+        expect(page.get_by_role("button", name="Replay")).to_have_count(0)

@@ -394,6 +394,7 @@ fn blind(seen: &Observation) -> Option<Finding> {
         | Blind::Rates
         | Blind::Switches { .. }
         | Blind::Breakers { .. }
+        | Blind::Register { .. }
         | Blind::Writes
         | Blind::Eviction => None,
     })

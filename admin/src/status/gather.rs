@@ -115,7 +115,7 @@ impl Looks<'_> {
         seen.readings = self.readings[earlier..].iter().cloned().chain(seen.readings).collect();
         seen.redis = self.look_at_redis(&mut seen).await;
         self.compare_clocks(&mut seen).await;
-        seen.schedules = self.schedules(&seen).await;
+        seen.schedules = self.schedules(&mut seen).await;
         self.look_at_switches(&mut seen).await;
         self.look_at_breakers(&mut seen).await;
         self.look_at_waiting(&mut seen).await;
@@ -295,7 +295,8 @@ impl Looks<'_> {
         let (Some(register), Redis::There(_)) = (&self.register, &seen.redis) else { return };
         let clock = register.clock();
         let here = clock.ahead().filter(|ahead| is_wrong(*ahead)).map(ReportedClock::here);
-        let there = register.reported_clock().await.ok().flatten();
+        let there = register.reported_clock().await;
+        let there = seen.told("whether the clocks of workers are right", there).flatten();
         let is_here = |machine: &str| here.as_ref().is_some_and(|here| here.machine == machine);
         let there = there.filter(|there| !is_here(&there.machine));
         seen.wrong_clocks = there.into_iter().chain(here).collect();
@@ -321,12 +322,13 @@ impl Looks<'_> {
         }
     }
 
-    async fn schedules(&self, seen: &Observation) -> Option<BTreeMap<String, ScheduleState>> {
+    async fn schedules(&self, seen: &mut Observation) -> Option<BTreeMap<String, ScheduleState>> {
         let (Some(register), Redis::There(_)) = (&self.register, &seen.redis) else { return None };
         if self.admin.topology().schedules.is_empty() {
             return None;
         }
-        let texts = register.states(StateKind::Schedule).await.ok()?.into_iter();
+        let texts = register.states(StateKind::Schedule).await;
+        let texts = seen.told("whether schedules run", texts)?.into_iter();
         Some(texts.filter_map(|(name, text)| Some((name, ScheduleState::parse(&text)?))).collect())
     }
 
@@ -356,7 +358,8 @@ impl Looks<'_> {
         late::look(register, &there, self.admin.topology(), seen).await;
         late::look_at_letters(register, self.admin.topology(), seen).await;
         let types: Vec<EventType> = self.admin.topology().types.keys().cloned().collect();
-        seen.reported = register.reported(&types).await.unwrap_or_default();
+        let reported = register.reported(&types).await;
+        seen.reported = seen.told("whether runs fail, and what else workers report", reported).unwrap_or_default();
     }
 
     fn registered(&self) -> impl Iterator<Item = &EventType> {

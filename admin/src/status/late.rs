@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use hatchery::{
     EventInfo, EventType, Topology,
     internals::{names::Names, redis::RedisRegister, register::ended_runs::LongestWaiting},
@@ -10,7 +10,7 @@ use hatchery::{
 use jiff::Timestamp;
 
 use super::{
-    observation::{Observation, ObservedRegister, OverdueEvent},
+    observation::{Blind, Observation, ObservedRegister, OverdueEvent},
     silence::longest_run,
     types::{TypeLine, lines},
 };
@@ -44,12 +44,16 @@ pub(super) async fn look(
     }
     suspects.sort_by(|one, other| other.cmp(one));
     let at = seen.at;
+    if suspects.len() > TYPES {
+        let why = format!("only the {TYPES} types with the most of them are searched");
+        seen.blind.push(Blind::Register { what: "how late the events of some types are", why });
+    }
     let looks = suspects
         .into_iter()
         .take(TYPES)
-        .map(|(_, name)| async move { Some((name, register.longest_waiting(name, at, OLDEST).await.ok()?)) });
-    let found: Vec<_> = stream::iter(looks).buffered(AT_A_TIME).filter_map(std::future::ready).collect().await;
-    for (name, waiting) in found {
+        .map(|(_, name)| async move { Ok((name, register.longest_waiting(name, at, OLDEST).await?)) });
+    let found: Result<Vec<_>, _> = stream::iter(looks).buffered(AT_A_TIME).try_collect().await;
+    for (name, waiting) in seen.told("how late events are", found).unwrap_or_default() {
         let first = waiting.events.first().and_then(|event| event.due);
         if first.is_some() || !waiting.may_be_more {
             seen.oldest_due.insert(name.clone(), first);
@@ -69,8 +73,10 @@ pub(super) async fn look_at_letters(register: &RedisRegister, topology: &Topolog
     let looks = full
         .into_iter()
         .take(TYPES)
-        .map(|(name, queue)| async move { Some((queue, register.open_letters(name, at, OLDEST).await.ok()??)) });
-    seen.open_letters = stream::iter(looks).buffered(AT_A_TIME).filter_map(std::future::ready).collect().await;
+        .map(|(name, queue)| async move { Ok((queue, register.open_letters(name, at, OLDEST).await?)) });
+    let open: Result<Vec<_>, _> = stream::iter(looks).buffered(AT_A_TIME).try_collect().await;
+    let open = seen.told("which dead letters are still to be handled", open).unwrap_or_default().into_iter();
+    seen.open_letters = open.filter_map(|(queue, open)| Some((queue, open?))).collect();
 }
 
 /// Returns the first event that was due before this time, and how many there are.

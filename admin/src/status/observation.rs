@@ -6,7 +6,7 @@ use std::{
 };
 
 use hatchery::{
-    EventType, Trouble,
+    EventType, RegisterError, Trouble,
     internals::{
         breaker::BreakerState,
         redis::ReportedClock,
@@ -143,6 +143,8 @@ pub(super) enum Blind {
     Switches { why: String },
     /// The states of the circuit breakers cannot be read.
     Breakers { why: String },
+    /// Redis does not tell this.
+    Register { what: &'static str, why: String },
     /// The user of Redis may not write.
     Writes,
     /// The user of Redis may not call `INFO`.
@@ -150,6 +152,11 @@ pub(super) enum Blind {
 }
 
 impl Observation {
+    /// Returns what Redis has told, or notes what is not known without it.
+    pub(super) fn told<T>(&mut self, what: &'static str, answer: Result<T, RegisterError>) -> Option<T> {
+        answer.map_err(|error| self.blind.push(Blind::Register { what, why: error.to_string() })).ok()
+    }
+
     /// Returns the figures of all queues at the present.
     pub(super) fn queues(&self) -> &QueueFigures {
         static NONE: QueueFigures = QueueFigures::new();

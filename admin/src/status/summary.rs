@@ -127,12 +127,19 @@ fn unknown(topology: &Topology, seen: &Observation) -> Vec<String> {
         Blind::Management { .. } => None,
         Blind::Switches { why } => Some(format!("what is paused: {why}")),
         Blind::Breakers { why } => breakers(topology, true, why),
-        Blind::Channels => Some("whether connections of other users acknowledge, and whether their handlers are available: this user needs the tag `monitoring`".to_owned()),
+        Blind::Register { what, why } => Some(format!("{what}: {why}")),
+        Blind::Channels => Some("whether connections of other users acknowledge, whether their handlers are available, and whether strangers take messages: this user needs the tag `monitoring`".to_owned()),
         Blind::Writes => Some("whether Redis takes writes: the user of --redis-url (REDIS_URL) may not write".to_owned()),
         Blind::Eviction => Some("whether Redis evicts keys: the user of --redis-url (REDIS_URL) may not call INFO (+info)".to_owned()),
         Blind::Rates => Some("rates, and whether consumers acknowledge: management.rates_mode is `none`".to_owned()),
     });
-    let redis = matches!(seen.redis, Redis::NotGiven).then(|| "delayed events: set --redis-url (REDIS_URL)".to_owned());
+    let redis = match seen.redis {
+        Redis::NotGiven => {
+            Some("delayed events, how late events are, and whether runs fail: set --redis-url (REDIS_URL)".to_owned())
+        }
+        Redis::Unused => Some("how late events are, and whether runs fail: no type of the file uses Redis".to_owned()),
+        _ => None,
+    };
     let back = just_back(seen).map(|up_for| {
         format!("whether types without a consumer have workers: Redis was started {}s ago", up_for.as_secs())
     });

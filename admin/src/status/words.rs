@@ -91,7 +91,9 @@ impl Finding {
                 }
             }
             Self::ManagementAway { why } => {
-                format!("alarms, policies, wedged timers and consumers that do not acknowledge are not known: {why}")
+                format!(
+                    "alarms, policies, wedged timers, strangers and consumers that do not acknowledge are not known: {why}"
+                )
             }
             Self::Drift { missing, changed, to_migrate, blocked } => drift([*missing, *changed, *to_migrate, *blocked]),
             Self::DeadLetters { queues } => dead_letters(queues),

@@ -1,6 +1,9 @@
 //! A pause as `status` and the answers of `pause` and `resume` show it.
 
-use hatchery::internals::switches::{Pause, PausedBy};
+use hatchery::internals::{
+    switches::{Pause, PausedBy},
+    words::plain,
+};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -50,7 +53,21 @@ impl PauseLine {
     #[must_use]
     pub fn about(&self) -> String {
         let until = self.until.map(|until| format!(", until {until:.0}")).unwrap_or_default();
-        let reason = if self.reason.is_empty() { String::new() } else { format!(": \"{}\"", self.reason) };
+        let reason = if self.reason.is_empty() { String::new() } else { format!(": \"{}\"", plain(&self.reason)) };
         format!("since {:.0}{until}{reason}", self.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hatchery::internals::switches::Paused;
+
+    use super::*;
+
+    #[test]
+    fn what_acts_on_a_terminal_is_shown_and_does_not_act() {
+        let since = Timestamp::constant(1_780_000_000, 0);
+        let about = PauseLine::from(&Pause::of_person(Paused::All, "\u{1b}[2J\u{202e}moved", since, None)).about();
+        assert!(about.ends_with(r#": "\u{1b}[2J\u{202e}moved""#), "{about}");
     }
 }

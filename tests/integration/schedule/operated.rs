@@ -135,7 +135,8 @@ async fn a_backfill_runs_the_instants_that_have_passed() {
     assert_eq!((&dry["dry_run"], &dry["instants"]), (&true.into(), &instants.as_slice().into()));
     let told = instants.map(|instant| format!("nightly!{instant}"));
     assert_eq!(dry["ids"], serde_json::json!(told));
-    schedule(&place, &[&range[..], &["--yes"]].concat()).await;
+    let done = schedule(&place, &[&range[..], &["--yes"]].concat()).await;
+    assert_eq!((&done["dry_run"], &done["ids"]), (&false.into(), &dry["ids"]));
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "mail", |event| Outcome::Discard { reason: event.id.clone() });
     worker.runs.reach(2).await;

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use hatchery::NewEvent;
+use hatchery::{NewEvent, Outcome};
 use serde_json::Value;
 
 use super::{finding, kinds, line, seen, status};
 use crate::support::{
     broker::{Rights, eventually},
     cli::Bench,
-    declared::{Declared, publish_all},
+    declared::{Declared, publish, publish_all},
     process::Place,
     redis::{Server, free_port},
+    workers::Working,
 };
 
 const FILE: &str = "hatcheries: [1h]\ntypes: { mail: {}, log: { register: off } }\n";
@@ -108,6 +109,32 @@ async fn a_user_of_redis_who_may_not_call_info_is_told_that_evictions_are_unknow
     redis.say(&["ACL", "SETUSER", "default", "-info"]).await;
     let known = unknown().await;
     assert!(known.contains(told), "{known}");
+}
+
+/// Else a schedule that is late, or a type of which all runs fail, would be on no screen.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_refuses_to_tell_is_named() {
+    let redis = Server::start(free_port(), &[]);
+    let declared =
+        Declared::with_redis(&format!("{FILE}schedules: {{ daily: {{ type: mail, every: 1d }} }}\n"), &redis.url).await;
+    declared.own_register().await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Retry { reason: "no luck".into(), after: None });
+    publish(&hatchery, NewEvent::new("mail", "")).await;
+    worker.runs.reach(1).await;
+    let place = Place::new(&declared);
+    let unknown = async || seen(&place).await.1["unknown"].to_string();
+    let parts =
+        ["whether schedules run: ", "whether runs fail, and what else workers report: ", "how late events are: "];
+    let known = unknown().await;
+    assert!(!parts.iter().any(|part| known.contains(part)), "{known}");
+    redis.say(&["ACL", "SETUSER", "default", "-hgetall"]).await;
+    eventually("the reports are refused, once there are any", async || {
+        let known = unknown().await;
+        parts[..2].iter().all(|part| known.contains(part)).then_some(())
+    })
+    .await;
+    worker.stop().await;
 }
 
 #[test]

@@ -288,7 +288,7 @@ fn queue<'w>(world: &'w mut World, name: &str) -> &'w mut LiveQueue {
 )]
 #[case(
     |world: &mut World| world.seen.blind = vec![Blind::Management { why: "the management API is unreachable".to_owned() }],
-    &["alarms, policies, wedged timers and consumers that do not acknowledge are not known: the management API is \
+    &["alarms, policies, wedged timers, strangers and consumers that do not acknowledge are not known: the management API is \
        unreachable"]
 )]
 #[case(|world: &mut World| world.seen.blind = vec![Blind::Rates, Blind::Channels], &[])]

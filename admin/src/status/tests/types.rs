@@ -53,7 +53,10 @@ fn amqp_alone_tells_ready_messages_and_consumers() {
     assert_eq!((line.due, line.retrying, line.dead, line.workers), (Some(13), Some(0), Some(9), Some(1)));
     assert_eq!((line.delayed, line.next_due, line.in_rate, line.out_rate), (None, None, None, None));
     assert_eq!(status.leftovers, None);
-    assert_eq!(status.unknown, ["delayed events: set --redis-url (REDIS_URL)"]);
+    assert_eq!(
+        status.unknown,
+        ["delayed events, how late events are, and whether runs fail: set --redis-url (REDIS_URL)"]
+    );
 }
 
 #[test]

@@ -278,7 +278,7 @@ fn hint(args: &Args) -> String {
             return format!(
                 "one that has ended and competed with no other is found by its id alone, which `publish` and `cancel` print: \
                  `topology events show ID`. A message that the register does not know may be found by `topology dead-letter show \
-                 {which}`, also with --unrouted"
+                 {which}`, also with --unrouted. Unless the file has `life-cycle: off`, `topology trace {which}` tells what became of it"
             );
         }
         (None, None, None) => String::new(),

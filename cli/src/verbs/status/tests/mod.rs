@@ -69,7 +69,8 @@ fn by_amqp() -> Status {
     }
     let why = "the management API at http://rabbit:15672 is unreachable: Connection refused (os error 111)".to_owned();
     status.findings.insert(1, Finding::ManagementAway { why }.into());
-    status.unknown = vec!["delayed events: set --redis-url (REDIS_URL)".to_owned()];
+    status.unknown =
+        vec!["delayed events, how late events are, and whether runs fail: set --redis-url (REDIS_URL)".to_owned()];
     status
 }
 

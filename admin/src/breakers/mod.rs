@@ -1,11 +1,12 @@
 //! The commands for circuit breakers: look at them, and close one.
 
+mod info;
 mod view;
 
 use hatchery::{
     EventType, Events, RegisterError, TransitionName,
     internals::{
-        breaker::{BreakerSpec, BreakerState},
+        breaker::BreakerState,
         ports::StateKind,
         spec::TypeSpec,
         switches::{Name, Paused},
@@ -15,32 +16,13 @@ use hatchery::{
 
 use jiff::Timestamp;
 
-pub use self::view::{BreakerList, BreakerView, ClosedBreaker, Counted};
+pub use self::{
+    info::{BreakerInfo, Known},
+    view::{BreakerList, BreakerView, ClosedBreaker, Counted},
+};
 
 /// The circuit breakers of a topology, for people.
 pub struct Breakers(pub Events);
-
-/// The breaker of a type: its keys in the file, and its state in Redis.
-#[derive(Clone, Debug)]
-pub struct BreakerInfo {
-    /// The type.
-    pub event_type: EventType,
-    /// The keys.
-    pub spec: BreakerSpec,
-    /// Its state.
-    pub state: Known,
-}
-
-/// The state of a breaker, as far as it is known.
-#[derive(Clone, Debug)]
-pub enum Known {
-    /// The state that the workers share.
-    Shared(BreakerState),
-    /// The type has `register: off`: each worker has a breaker of its own, and nobody else knows its state.
-    OfEachWorker,
-    /// The text in Redis is no state. The next worker with an event of the type replaces it.
-    NoState,
-}
 
 /// Why a breaker was not closed.
 #[derive(Debug, thiserror::Error)]

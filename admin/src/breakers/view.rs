@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{BreakerInfo, Known};
+use super::info::{BreakerInfo, Known};
 
 /// The answer of `topology breaker list`.
 #[derive(Serialize, JsonSchema)]

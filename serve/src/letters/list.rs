@@ -11,7 +11,7 @@ use hatchery_admin::dead_letters::{GroupView, Groups, QueueView, Whole, group_vi
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Chosen, ChosenLetters, refuse};
+use super::chosen::{Chosen, ChosenLetters, refuse};
 use crate::{answer::answer, api::Api, problem::Problem, query};
 
 /// How many letters a list has if the request does not say.

@@ -23,7 +23,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Chosen, ChosenLetters, MOST, PATIENCE, pass_over, refuse};
+use super::chosen::{Chosen, ChosenLetters, MOST, PATIENCE, pass_over, refuse};
 use crate::{answer::answer, api::Api, body, problem::Problem};
 
 /// How long a request may be, in bytes.

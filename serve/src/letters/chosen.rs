@@ -1,0 +1,186 @@
+//! The dead letters that a request names, and what cannot be seen of them.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use axum::http::StatusCode;
+use hatchery::{BrokerError, RegisterError};
+use hatchery_admin::{
+    dead_letters::{
+        DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, QueueView, Seen, Selection, Standing, queue_view,
+    },
+    notation::{Moment, Span, Time},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tokio::{sync::SemaphorePermit, time::timeout};
+
+use crate::{api::Api, problem::Problem};
+
+/// How long to wait for somebody else who reads a queue, and for other requests that do.
+pub(super) const WAIT: Duration = Duration::from_secs(10);
+/// How many letters a request may name at most.
+pub(super) const MOST: u32 = 10_000;
+
+/// Which letters. A letter must match all fields.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ChosenLetters {
+    /// Letters of this type, or of a source (`source-NAME`).
+    pub(super) r#type: Option<String>,
+    /// Letters about this object.
+    pub(super) reference: Option<String>,
+    /// The letter with this id.
+    pub(super) id: Option<String>,
+    /// Letters with this text in their reason or failure, in any case.
+    pub(super) reason: Option<String>,
+    /// Failed at this time or later: `2026-06-01T09:00:00Z`, `2h ago`.
+    #[schemars(with = "Option<String>")]
+    pub(super) since: Option<Moment>,
+    /// Failed before this time.
+    #[schemars(with = "Option<String>")]
+    pub(super) until: Option<Moment>,
+    /// The messages that no queue has taken, instead of dead letters.
+    pub(super) unrouted: bool,
+    /// Only letters whose event has run, was cancelled or was replaced since; not of a replay.
+    pub(super) obsolete: bool,
+    /// The most letters: of a list 100 and at most 1,000, else 10,000.
+    pub(super) limit: Option<u32>,
+    /// Of a replay or a discard: whether nothing is changed. Yes, unless this is `false`.
+    pub(super) dry_run: Option<bool>,
+    /// Of a replay: run the events not before this time.
+    #[schemars(with = "Option<String>")]
+    pub(super) at: Option<Time>,
+    /// Of a replay: run the events after this delay at the earliest, instead of `at`.
+    #[schemars(with = "Option<String>")]
+    pub(super) delay: Option<Span>,
+    /// Of a replay: the most letters in a second.
+    pub(super) rate: Option<NonZeroU32>,
+}
+
+impl ChosenLetters {
+    /// Returns the selection. The types of dead letters are those of their queues.
+    pub(super) fn selection(&self) -> Selection {
+        Selection {
+            types: if self.unrouted { Vec::from_iter(self.r#type.clone()) } else { Vec::new() },
+            reference: self.reference.clone(),
+            id: self.id.clone(),
+            reason: self.reason.clone(),
+            since: self.since.as_ref().map(|Moment(at)| *at),
+            until: self.until.as_ref().map(|Moment(at)| *at),
+            obsolete: self.obsolete,
+        }
+    }
+
+    pub(super) fn limit(&self, usual: u32, most: u32) -> Result<u32, Problem> {
+        match self.limit.unwrap_or(usual) {
+            limit if (1..=most).contains(&limit) => Ok(limit),
+            _ => Err(Problem::bad(format!("`limit` is 1 to {most}"))),
+        }
+    }
+}
+
+/// Refuses fields of other operations that are there.
+pub(super) fn refuse(fields: &[(&str, bool)]) -> Result<(), Problem> {
+    match fields.iter().find(|(_, is_there)| *is_there) {
+        Some((name, _)) => Err(Problem::bad(format!("`{name}` does not belong here"))),
+        None => Ok(()),
+    }
+}
+
+/// The letters of a request.
+pub(super) struct Chosen<'a> {
+    pub(super) letters: DeadLetters,
+    pub(super) queues: Vec<LetterQueue>,
+    pub(super) selection: Selection,
+    pub(super) warnings: Vec<String>,
+    _turn: SemaphorePermit<'a>,
+}
+
+/// What was seen.
+pub(super) struct Looked {
+    pub(super) queues: Vec<QueueView>,
+    pub(super) ready: u64,
+    pub(super) read: u64,
+    pub(super) unread: u64,
+    pub(super) unknown: Option<RegisterError>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Chosen<'a> {
+    /// Finds the queues. Fails if a look at them may delete letters.
+    pub(super) async fn new(api: &'a Api, chosen: &ChosenLetters) -> Result<Self, Problem> {
+        let full = |_| Problem::for_now("other requests read the dead letters");
+        // Nobody closes the semaphore.
+        let turn = timeout(WAIT, api.letters.acquire()).await.map_err(full)?;
+        let turn = turn.map_err(|_| Problem::for_now("the server stops"))?;
+        let mut limits = api.backend.delivery_limits().await?;
+        let letters = DeadLetters(api.events.clone());
+        let types = Vec::from_iter(chosen.r#type.clone());
+        let queues = if chosen.unrouted {
+            vec![letters.unrouted()]
+        } else {
+            let leftovers = std::mem::take(&mut limits.leftovers);
+            let unknown = |error: hatchery::UnknownType| Problem::new(StatusCode::NOT_FOUND, error.to_string());
+            letters.queues(&types, leftovers).map_err(unknown)?
+        };
+        let limited =
+            |error: hatchery_admin::dead_letters::Limited| Problem::new(StatusCode::CONFLICT, error.to_string());
+        let warnings = Vec::from_iter(limits.allow(&queues).map_err(limited)?);
+        Ok(Self { letters, queues, selection: chosen.selection(), warnings, _turn: turn })
+    }
+
+    /// Reads one queue after the other. A queue that is missing, or has a message that cannot be read, does not hide the letters of the
+    /// others. Fails if that leaves nothing.
+    pub(super) async fn read(
+        &mut self,
+        mut each: impl FnMut(&LetterQueue, Letter, Standing) + Send,
+    ) -> Result<Looked, Problem> {
+        let (mut seen_all, mut warnings, mut missing) = (Vec::new(), std::mem::take(&mut self.warnings), None);
+        let mut any = false;
+        for queue in &self.queues {
+            let each = |letter, standing| {
+                any = true;
+                each(queue, letter, standing);
+            };
+            match self.letters.read(queue, &self.selection, PATIENCE, each).await {
+                Ok(seen) => seen_all.push((queue, seen)),
+                Err(error) => {
+                    let problem = pass_over(error, queue)?;
+                    warnings.push(problem.detail().to_owned());
+                    missing = Some(problem);
+                }
+            }
+        }
+        if let Some(problem) = missing
+            && seen_all.is_empty()
+            && !any
+        {
+            return Err(problem);
+        }
+        let sum = |of: fn(&Seen) -> u64| seen_all.iter().map(|(_, seen)| of(seen)).sum();
+        let (ready, read, unread) = (sum(|seen| seen.ready), sum(|seen| seen.read), sum(Seen::unread));
+        let queues = seen_all.iter().map(|(queue, seen)| queue_view(queue, seen)).collect();
+        let unknown = seen_all.into_iter().find_map(|(_, seen)| seen.unknown);
+        Ok(Looked { queues, ready, read, unread, unknown, warnings })
+    }
+}
+
+pub(super) const PATIENCE: Patience<'static> = Patience { limit: WAIT, waiting: &|_| () };
+
+/// Returns the problem of a queue that is passed over, because it is missing or has a message that cannot be read. Fails with any other.
+pub(super) fn pass_over(error: DeadLettersError, queue: &LetterQueue) -> Result<Problem, Problem> {
+    let passes = match &error {
+        DeadLettersError::Broker(BrokerError::Missing { .. } | BrokerError::Unreadable { .. }) => true,
+        // Of a former name, which this user has no permission for.
+        DeadLettersError::Broker(BrokerError::Refused { .. }) => queue.is_leftover,
+        _ => false,
+    };
+    let problem = match error {
+        DeadLettersError::Broker(BrokerError::Locked { .. }) => Problem::for_now(format!(
+            "another `topology dead-letter`, or another server, holds letters of {}, so they cannot be seen",
+            queue.name
+        )),
+        error => Problem::for_now(error.to_string()),
+    };
+    if passes { Ok(problem) } else { Err(problem) }
+}

@@ -1,6 +1,7 @@
 //! The commands for schedules: arm them, look at them, pause and resume them, and run their events now.
 
 mod apply;
+mod info;
 mod view;
 
 use std::collections::BTreeMap;
@@ -23,22 +24,14 @@ use hatchery::{
 use jiff::Timestamp;
 use uuid::Uuid;
 
-pub use self::view::{ActedSchedule, Backfilled, LastRun, ScheduleList, ScheduleView, WHEN, shown, when};
+pub use self::{
+    info::ScheduleInfo,
+    view::{ActedSchedule, Backfilled, LastRun, ScheduleList, ScheduleView, WHEN, shown, when},
+};
 use crate::results::ScheduleChange;
 
 /// The schedules of a topology, for people.
 pub struct Schedules(pub Events);
-
-/// A schedule: its definition in the file, and its state in Redis.
-#[derive(Clone, Debug)]
-pub struct ScheduleInfo {
-    /// The name.
-    pub name: String,
-    /// The definition. `None` if the file does not have the schedule.
-    pub definition: Option<Definition>,
-    /// The state. `None` if no `topology apply` has armed the schedule, or Redis has lost the state.
-    pub state: Option<ScheduleState>,
-}
 
 /// Why a command for schedules failed.
 #[derive(Debug, thiserror::Error)]
@@ -278,20 +271,5 @@ impl ScheduleChange {
             None if is_changed => Self::Paused,
             None => Self::Unchanged,
         }
-    }
-}
-
-impl ScheduleInfo {
-    /// Returns the next instants of the schedule: that of the armed event, and those that follow it. None while the schedule is paused.
-    /// With `mode: sequential` there is one, because the next one depends on the run.
-    #[must_use]
-    pub fn next(&self, count: usize) -> Vec<Timestamp> {
-        let (Some(definition), Some(state)) = (&self.definition, &self.state) else { return Vec::new() };
-        let Some(armed) = state.armed.filter(|_| state.paused.is_none()) else { return Vec::new() };
-        if definition.rule.mode == Mode::Sequential {
-            return vec![schedules::time(armed.arm.due)];
-        }
-        let first = Some(schedules::time(armed.arm.position));
-        std::iter::successors(first, |at| definition.rule.calendar.next_after(*at)).take(count).collect()
     }
 }

@@ -9,7 +9,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::ScheduleInfo;
+use super::info::ScheduleInfo;
 
 /// The number of instants that are shown.
 const INSTANTS: usize = 3;

@@ -61,8 +61,10 @@ const FILES: &[File] = &[
     file!("letters.js", "text/javascript"),
     file!("live.js", "text/javascript"),
     file!("now.js", "text/javascript"),
+    file!("schedules.js", "text/javascript"),
     file!("sweep.js", "text/javascript"),
     file!("table.js", "text/javascript"),
+    file!("topology.js", "text/javascript"),
     file!("words.js", "text/javascript"),
 ];
 

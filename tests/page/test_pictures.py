@@ -35,6 +35,11 @@ class Pictures(Case):
         expect(page.locator(".finding").first).to_be_visible()
         self.picture(page, "phone")
 
+    def test_topology(self):
+        page = self.open("#/topology")
+        expect(page.get_by_text("processor.mail")).to_be_visible()
+        self.picture(page, "topology")
+
     def test_letters(self):
         for reason, number in (("no employee 104711", 3), ("connection refused: hr.example.com:443", 12)):
             lines = [{"type": "payroll", "id": f"{reason[:2]}-{n}", "reference": str(4711 + n), "payload": {"employee": 4711 + n}} for n in range(number)]

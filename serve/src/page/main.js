@@ -9,8 +9,10 @@ import { flow } from "./flow.js";
 import { letters } from "./letters.js";
 import { live } from "./live.js";
 import { now } from "./now.js";
+import { schedules } from "./schedules.js";
+import { topology } from "./topology.js";
 
-const VIEWS = { now, events, letters, flow };
+const VIEWS = { now, topology, events, letters, schedules, flow };
 const main = document.getElementById("main");
 let close = () => {};
 

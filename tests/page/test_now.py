@@ -39,6 +39,15 @@ class Now(Case):
         expect(page.locator(".verdict")).to_be_visible()
         self.assertTrue(all(url.startswith(self.url) for url in asked), asked)
 
+    def test_the_status_is_asked_for_where_there_is_no_place_for_a_listener(self):
+        page = self.open()
+        full = {"status": 429, "json": {"detail": "there are as many listeners as there may be"}}
+        page.context.route("**/v1/changes", lambda route: route.fulfill(**full))
+        with page.expect_response("**/v1/status"):
+            page.reload()
+        expect(page.locator(".verdict")).to_be_visible()
+        expect(page.locator("#age")).to_contain_text("Live")
+
     def test_the_end_of_an_outage_is_seen_without_a_reload(self):
         page = self.open()
         expect(page.locator(".verdict")).to_be_visible()
@@ -64,6 +73,7 @@ class Many(Case):
             route.fulfill(response=answer, json=status)
 
         page = self.open(size=PHONE)
+        page.context.route("**/v1/changes", lambda route: route.fulfill(status=429, json={"detail": "full"}))
         page.context.route("**/v1/status", thousandfold)
         page.reload()
         rows = page.locator("tbody tr")

@@ -8,7 +8,13 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{backend::Backend, problem::Problem, room::Room, tokens::Tokens};
+use crate::{
+    backend::Backend,
+    changes::Changes,
+    problem::Problem,
+    room::{Places, Room},
+    tokens::{Caller, Tokens},
+};
 
 /// How long the broker may take to say that it takes messages.
 const BROKER: Duration = Duration::from_secs(5);
@@ -17,6 +23,11 @@ const BROKER: Duration = Duration::from_secs(5);
 const TURN: Duration = Duration::from_mins(1);
 /// How many requests may read dead letters at a time.
 const READERS: usize = 4;
+
+/// How many batches may be under way.
+const BATCHES: usize = 32;
+/// How many may listen to changes.
+const LISTENERS: usize = 64;
 
 pub(crate) struct Api {
     pub(crate) backend: Arc<dyn Backend>,
@@ -28,7 +39,13 @@ pub(crate) struct Api {
     /// One look at the broker at a time: each makes it list its queues.
     pub(crate) looks: Semaphore,
     /// The requests that read dead letters. Each holds some hundred letters at a time.
-    pub(crate) letters: Semaphore,
+    pub(crate) letters: Places,
+    /// The batches that are under way. Each holds some megabytes, or the longest line, and may last for minutes: so they take no room from
+    /// single events.
+    pub(crate) batches: Places,
+    /// Those who hear of changes.
+    pub(crate) listeners: Places,
+    pub(crate) changes: Changes,
     /// Cancelled when the server stops.
     pub(crate) stop: CancellationToken,
 }
@@ -48,7 +65,10 @@ impl Api {
             tokens,
             room: Room::new(),
             looks: Semaphore::new(1),
-            letters: Semaphore::new(READERS),
+            letters: Places::new(READERS, READERS / 2, "requests for dead letters"),
+            batches: Places::new(BATCHES, BATCHES / 2, "batches"),
+            listeners: Places::new(LISTENERS, LISTENERS / 2, "listeners"),
+            changes: Changes::new(),
             stop,
         }
     }
@@ -58,11 +78,19 @@ impl Api {
         self.backend.topology().max_payload
     }
 
+    /// Returns whether the caller is one that the server still answers.
+    pub(crate) fn knows(&self, caller: &Caller) -> bool {
+        match (&self.tokens, &caller.0) {
+            (Some(tokens), Some(token)) => tokens.has(token),
+            _ => true,
+        }
+    }
+
     /// Waits until no other request looks at the broker.
     pub(crate) async fn look(&self) -> Result<SemaphorePermit<'_>, Problem> {
         match timeout(TURN, self.looks.acquire()).await {
             Ok(Ok(turn)) => Ok(turn),
-            _ => Err(Problem::for_now(format!("other requests have looked at the broker for {} s", TURN.as_secs()))),
+            _ => Err(Problem::full(format!("other requests have looked at the broker for {} s", TURN.as_secs()))),
         }
     }
 

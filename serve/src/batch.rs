@@ -25,7 +25,7 @@ use crate::{
     api::Api,
     body,
     problem::Problem,
-    room::Taken,
+    room::Place,
     tokens::{Caller, Right},
 };
 
@@ -48,7 +48,7 @@ const TOGETHER: usize = 256;
 /// Begins to carry out a batch. The answers follow in the body of the response.
 pub(crate) async fn begin(api: Arc<Api>, caller: Caller, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
     body::length(headers, BYTES)?;
-    let room = api.room.batch().await?;
+    let room = api.batches.take(&caller).await?;
     api.require_publishing().await?;
     let (answers, answered) = unbounded_channel();
     tokio::spawn(carry_out(api, caller, Lines::new(input(body)), answers, room));
@@ -80,7 +80,7 @@ async fn carry_out(
     caller: Caller,
     mut lines: Lines<impl AsyncBufRead + Unpin>,
     answers: UnboundedSender<Vec<u8>>,
-    _room: Taken,
+    _room: Place,
 ) {
     let mut batch = Batch::new(&api.publisher, &api.events).most_bytes(IN_FLIGHT);
     let tell = |answer: &AnsweredLine| {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The problems that any operation may answer: the first one alone, if it takes no token.
-const OF_ALL: [u16; 2] = [403, 401];
+const OF_ALL: [u16; 3] = [403, 401, 429];
 
 /// Returns the description of these operations, whose problems have this content.
 pub(crate) fn of(operations: &[Operation], problem: &Content) -> Value {

@@ -25,7 +25,7 @@
 //!
 //! - `operations`: every operation with its right and its answers, as one table. The routes and the `description`
 //!   (`/v1/openapi.json`) are made of it.
-//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `topology`, `schedules`, `holder`: the operations. `page`: the page for
+//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `changes`, `topology`, `schedules`, `holder`: the operations. `page`: the page for
 //!   people, which calls them.
 //! - `figures`: what the status says, as metrics.
 //! - `backend`: what they ask of the servers beside the publisher and the events.
@@ -39,6 +39,7 @@ mod batch;
 mod body;
 mod breakers;
 mod change;
+mod changes;
 mod connections;
 mod description;
 mod figures;

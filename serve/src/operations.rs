@@ -23,6 +23,7 @@ use crate::{
     batch::NDJSON,
     breakers,
     change::{self, ChangedEvents},
+    changes,
     guard::guard,
     holder::{self, Holder},
     known::{self, KnownEvents},
@@ -124,6 +125,20 @@ const OPERATIONS: &[Operation] = &[
         problems: &[400, 404, 409, 422, 503],
         route: || post(breakers::close),
         ..OPERATE
+    },
+    Operation {
+        path: "/v1/changes",
+        id: "changes",
+        summary: "Sends the status whenever it has changed, looked up at most each five seconds: events named `status`, or `problem` \
+                  while it cannot be looked up. A comment each ten seconds shows that the connection is there",
+        answers: &[(
+            200,
+            "The events. The data of `status` is the answer of /v1/status.",
+            content::<String>(changes::EVENTS),
+        )],
+        problems: &[],
+        route: || get(changes::listen),
+        ..READ
     },
     Operation {
         path: "/v1/topology",

@@ -52,6 +52,11 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
+    /// Returns the problem that a limit of the server is reached.
+    pub(crate) fn full(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, detail)
+    }
+
     /// Adds the id of the request's event.
     pub(crate) fn of(self, id: String) -> Self {
         Self { id: Some(id), ..self }
@@ -73,7 +78,7 @@ impl IntoResponse for Problem {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            StatusCode::SERVICE_UNAVAILABLE => {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
             }
             _ => {}

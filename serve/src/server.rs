@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use hatchery::{CancellationToken, Events, Publisher};
 use tokio::net::TcpListener;
 
-use crate::{api::Api, backend::Backend, connections, operations::router, tokens::Tokens};
+use crate::{api::Api, backend::Backend, changes, connections, operations::router, tokens::Tokens};
 
 /// Where a server listens, and whom it answers.
 pub struct Entrance {
@@ -53,5 +53,5 @@ pub async fn serve(
     let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
     tracing::info!(address, tokens = tokens.is_some(), "the server listens");
     let api = Arc::new(Api::new(publisher, events, backend, tokens, stop.clone()));
-    connections::serve(listener, router(&api), stop).await;
+    tokio::join!(connections::serve(listener, router(&api), stop), changes::look(Arc::clone(&api)));
 }

@@ -3,7 +3,10 @@
 //! A token is random and as long as its hash, so SHA-256 alone keeps it secret: there is nothing to guess that a slow hash would
 //! protect, and each request pays for the hash.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use axum::http::StatusCode;
 use hatchery::{EventType, Topology, UnknownType};
@@ -12,8 +15,9 @@ use subtle::ConstantTimeEq as _;
 
 use crate::problem::Problem;
 
-/// Whom the server answers.
-pub struct Tokens(Vec<Arc<Token>>);
+/// Whom the server answers. Copies are of the same tokens.
+#[derive(Clone)]
+pub struct Tokens(Arc<RwLock<Vec<Arc<Token>>>>);
 
 /// A token's hash, and what its holder may do.
 #[derive(Debug, PartialEq, Eq)]
@@ -112,14 +116,35 @@ impl Tokens {
         if tokens.is_empty() {
             return Err(TokensError { line: text.lines().count().max(1), cause: Cause::None });
         }
-        Ok(Self(tokens))
+        Ok(Self(Arc::new(RwLock::new(tokens))))
+    }
+
+    /// Answers those of other tokens from now on, and nobody else.
+    pub fn replace(&self, by: &Self) {
+        let tokens = by.all();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+    }
+
+    /// Returns whether these are the tokens.
+    #[must_use]
+    pub fn are(&self, other: &Self) -> bool {
+        self.all() == other.all()
+    }
+
+    fn all(&self) -> Vec<Arc<Token>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns whether this token is among them, with the same rights.
+    pub(crate) fn has(&self, token: &Token) -> bool {
+        self.all().iter().any(|known| **known == *token)
     }
 
     /// Returns the token that this text is. Every hash is compared to its end, so that the time tells nothing about any of them.
     pub(crate) fn find(&self, text: &str) -> Option<Arc<Token>> {
         let hash = digest(&SHA256, text.as_bytes());
         let is_it = |token: &&Arc<Token>| bool::from(token.hash.ct_eq(hash.as_ref()));
-        self.0.iter().filter(is_it).fold(None, |found, token| found.or(Some(token))).cloned()
+        self.all().iter().filter(is_it).fold(None, |found, token| found.or(Some(token))).cloned()
     }
 }
 

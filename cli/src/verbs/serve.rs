@@ -4,9 +4,9 @@ use std::{path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use futures_util::future::OptionFuture;
-use hatchery::{Hatchery, Topology, internals::bounded_file};
+use hatchery::{CancellationToken, Hatchery, Topology, internals::bounded_file};
 use hatchery_serve::{Entrance, EntranceError, Servers, Tokens, measure_status};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     args::{Common, UsageError},
@@ -19,6 +19,8 @@ use crate::{
 
 /// How long a probe waits for the broker.
 const PROBE: Duration = Duration::from_secs(1);
+/// How often the file of tokens is read.
+const RENEWED: Duration = Duration::from_secs(2);
 /// The largest file of tokens in MiB.
 const LARGEST: u32 = 1;
 
@@ -45,9 +47,9 @@ type application/x-ndjson a body has up to 10,000 lines as in `topology publish
 A line of the file of tokens has a name, the SHA-256 of the token, and what it
 may: read, operate, publish, or publish:TYPE, with commas. Make a token with
   openssl rand -hex 32 | tee token | tr -d '\\n' | sha256sum
-and send it as `Authorization: Bearer TOKEN`. The file is read once, at the
-start. Without --tokens everybody on this machine may do everything, and nobody
-else is answered.
+and send it as `Authorization: Bearer TOKEN`. A changed file is taken over
+within seconds. Without --tokens everybody on this machine may do everything,
+and nobody else is answered.
 
 The server speaks HTTP/1.1 without TLS, and holds no state: run as many as you
 like behind a proxy that ends TLS. SIGTERM and SIGINT stop it: it answers the
@@ -78,6 +80,11 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let Stop { gently: stop, at_once } = Stop::on_signals()?;
     let topology = load::topology(common, output)?;
     let tokens = args.tokens.as_ref().map(|path| tokens(path, &topology)).transpose()?;
+    let renewed = args
+        .tokens
+        .clone()
+        .zip(tokens.clone())
+        .map(|(path, tokens)| renew(path, topology.clone(), tokens, stop.clone()));
     let address = &args.listen;
     let listener = address.bind().await.with_context(|| format!("--listen: cannot listen at {address}"))?;
     let entrance = Entrance::new(listener, tokens).map_err(|error| match error {
@@ -106,7 +113,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let servers = Arc::new(Servers::new(Arc::clone(&hatchery), admin));
     let measured = listening.as_ref().map(|_| measure_status(Arc::clone(&servers) as _, stop.clone()));
     let serving = hatchery_serve::serve(entrance, publisher, events, servers, stop);
-    let both = async { tokio::join!(serving, OptionFuture::from(measured)) };
+    let both = async { tokio::join!(serving, OptionFuture::from(measured), OptionFuture::from(renewed)) };
     let served = at_once.run_until_cancelled(both).await;
     // A request that was cut off, or a probe, may still have it.
     if let Some(hatchery) = Arc::into_inner(hatchery) {
@@ -131,6 +138,35 @@ fn tokens(path: &PathBuf, topology: &Topology) -> anyhow::Result<Tokens> {
     let text =
         bounded_file::read_text(path, LARGEST).with_context(|| format!("--tokens: cannot read {}", path.display()))?;
     Tokens::read(&text, topology).with_context(|| format!("--tokens: {}", path.display()))
+}
+
+/// Takes over the tokens of the file when it changes, until the stop. The time of a change tells nothing: a mounted secret is replaced by
+/// links.
+async fn renew(path: PathBuf, topology: Topology, known: Tokens, stop: CancellationToken) {
+    let mut last = None;
+    let renewing = async {
+        loop {
+            let read = match bounded_file::read_text(&path, LARGEST) {
+                Ok(text) => Tokens::read(&text, &topology).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            match read {
+                Ok(tokens) if !known.are(&tokens) => {
+                    known.replace(&tokens);
+                    tracing::info!("the file of tokens has changed and is taken over");
+                    last = None;
+                }
+                Ok(_) => last = None,
+                Err(error) if last.as_ref() != Some(&error) => {
+                    tracing::error!(%error, "the file of tokens cannot be read; the tokens before it still count");
+                    last = Some(error);
+                }
+                Err(_) => {}
+            }
+            sleep(RENEWED).await;
+        }
+    };
+    stop.run_until_cancelled(renewing).await;
 }
 
 #[cfg(test)]

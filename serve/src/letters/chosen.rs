@@ -12,11 +12,10 @@ use hatchery_admin::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tokio::{sync::SemaphorePermit, time::timeout};
 
-use crate::{api::Api, problem::Problem};
+use crate::{api::Api, problem::Problem, room::Place, tokens::Caller};
 
-/// How long to wait for somebody else who reads a queue, and for other requests that do.
+/// How long to wait for somebody else who reads a queue.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
 /// How many letters a request may name at most.
 pub(super) const MOST: u32 = 10_000;
@@ -88,12 +87,12 @@ pub(super) fn refuse(fields: &[(&str, bool)]) -> Result<(), Problem> {
 }
 
 /// The letters of a request.
-pub(super) struct Chosen<'a> {
+pub(super) struct Chosen {
     pub(super) letters: DeadLetters,
     pub(super) queues: Vec<LetterQueue>,
     pub(super) selection: Selection,
     pub(super) warnings: Vec<String>,
-    _turn: SemaphorePermit<'a>,
+    _place: Place,
 }
 
 /// What was seen.
@@ -106,13 +105,10 @@ pub(super) struct Looked {
     pub(super) warnings: Vec<String>,
 }
 
-impl<'a> Chosen<'a> {
+impl Chosen {
     /// Finds the queues. Fails if a look at them may delete letters.
-    pub(super) async fn new(api: &'a Api, chosen: &ChosenLetters) -> Result<Self, Problem> {
-        let full = |_| Problem::for_now("other requests read the dead letters");
-        // Nobody closes the semaphore.
-        let turn = timeout(WAIT, api.letters.acquire()).await.map_err(full)?;
-        let turn = turn.map_err(|_| Problem::for_now("the server stops"))?;
+    pub(super) async fn new(api: &Api, caller: &Caller, chosen: &ChosenLetters) -> Result<Self, Problem> {
+        let place = api.letters.take(caller).await?;
         let mut limits = api.backend.delivery_limits().await?;
         let letters = DeadLetters(api.events.clone());
         let types = Vec::from_iter(chosen.r#type.clone());
@@ -126,7 +122,7 @@ impl<'a> Chosen<'a> {
         let limited =
             |error: hatchery_admin::dead_letters::Limited| Problem::new(StatusCode::CONFLICT, error.to_string());
         let warnings = Vec::from_iter(limits.allow(&queues).map_err(limited)?);
-        Ok(Self { letters, queues, selection: chosen.selection(), warnings, _turn: turn })
+        Ok(Self { letters, queues, selection: chosen.selection(), warnings, _place: place })
     }
 
     /// Reads one queue after the other. A queue that is missing, or has a message that cannot be read, does not hide the letters of the

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
+    Extension,
     extract::{Path, State, rejection::PathRejection},
     http::{StatusCode, Uri},
     response::Response,
@@ -12,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::chosen::{Chosen, ChosenLetters, refuse};
-use crate::{answer::answer, api::Api, problem::Problem, query};
+use crate::{answer::answer, api::Api, problem::Problem, query, tokens::Caller};
 
 /// How many letters a list has if the request does not say.
 const USUAL: u32 = 100;
@@ -61,7 +62,11 @@ pub(crate) struct ShownLetters {
     warnings: Vec<String>,
 }
 
-pub(crate) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+pub(crate) async fn list(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Result<Response, Problem> {
     let asked: ChosenLetters = query::read(&uri)?;
     refuse(&[
         ("dry_run", asked.dry_run.is_some()),
@@ -70,7 +75,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Respon
         ("rate", asked.rate.is_some()),
     ])?;
     let limit = usize::try_from(asked.limit(USUAL, MOST)?).unwrap_or_default();
-    let mut chosen = Chosen::new(&api, &asked).await?;
+    let mut chosen = Chosen::new(&api, &caller, &asked).await?;
     let (mut groups, mut letters, mut found, mut obsolete, mut room) =
         (Groups::default(), Vec::new(), 0_u64, 0_u64, BYTES);
     let looked = chosen
@@ -112,6 +117,7 @@ struct Asked {
 
 pub(crate) async fn show(
     State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
     path: Result<Path<(String, String)>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, Problem> {
@@ -119,7 +125,7 @@ pub(crate) async fn show(
     let Asked { unrouted, payload_limit } = query::read(&uri)?;
     let limit = usize::try_from(payload_limit.unwrap_or(SHOWN).min(LARGEST)).unwrap_or_default();
     let asked = ChosenLetters { r#type: Some(event_type), id: Some(id), unrouted, ..ChosenLetters::default() };
-    let mut chosen = Chosen::new(&api, &asked).await?;
+    let mut chosen = Chosen::new(&api, &caller, &asked).await?;
     let (mut found, mut letters) = (0, Vec::new());
     let looked = chosen
         .read(|queue, letter, standing| {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use axum::{
+    Extension,
     extract::{Request, State},
     http::StatusCode,
     response::Response,
@@ -24,7 +25,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::chosen::{Chosen, ChosenLetters, MOST, PATIENCE, pass_over, refuse};
-use crate::{answer::answer, api::Api, body, problem::Problem};
+use crate::{answer::answer, api::Api, body, problem::Problem, tokens::Caller};
 
 /// How long a request may be, in bytes.
 const REQUEST: usize = 16 * 1024;
@@ -65,7 +66,11 @@ impl Verb {
     }
 }
 
-pub(crate) async fn replay(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
+pub(crate) async fn replay(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Problem> {
     let asked: ChosenLetters = body::json(request, REQUEST).await?;
     refuse(&[("obsolete", asked.obsolete)])?;
     let due = match (&asked.at, &asked.delay) {
@@ -77,28 +82,38 @@ pub(crate) async fn replay(State(api): State<Arc<Api>>, request: Request) -> Res
         }
         (None, None) => Due::AsBefore,
     };
-    act(api, asked, Verb::Replay(due)).await
+    act(api, caller, asked, Verb::Replay(due)).await
 }
 
-pub(crate) async fn discard(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
+pub(crate) async fn discard(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Problem> {
     let asked: ChosenLetters = body::json(request, REQUEST).await?;
     refuse(&[("at", asked.at.is_some()), ("delay", asked.delay.is_some()), ("rate", asked.rate.is_some())])?;
-    act(api, asked, Verb::Discard).await
+    act(api, caller, asked, Verb::Discard).await
 }
 
-async fn act(api: Arc<Api>, asked: ChosenLetters, verb: Verb) -> Result<Response, Problem> {
+async fn act(api: Arc<Api>, caller: Caller, asked: ChosenLetters, verb: Verb) -> Result<Response, Problem> {
     let limit = u64::from(asked.limit(MOST, MOST)?);
     if asked.dry_run.unwrap_or(true) {
-        return dry_run(&api, &asked, limit, verb).await;
+        return dry_run(&api, &caller, &asked, limit, verb).await;
     }
     // It goes on although the client goes away: letters that are under way are held.
-    let swept = tokio::spawn(async move { sweep(&api, &asked, limit, verb).await }).await;
+    let swept = tokio::spawn(async move { sweep(&api, &caller, &asked, limit, verb).await }).await;
     let done = swept.map_err(|_| Problem::for_now("it has ended without an answer"))??;
     Ok(answer(StatusCode::OK, &done))
 }
 
-async fn dry_run(api: &Api, asked: &ChosenLetters, limit: u64, verb: Verb) -> Result<Response, Problem> {
-    let mut chosen = Chosen::new(api, asked).await?;
+async fn dry_run(
+    api: &Api,
+    caller: &Caller,
+    asked: &ChosenLetters,
+    limit: u64,
+    verb: Verb,
+) -> Result<Response, Problem> {
+    let mut chosen = Chosen::new(api, caller, asked).await?;
     let (mut tally, mut groups, mut selected) = (Tally::default(), Groups::default(), 0_u64);
     let leaves = matches!(verb, Verb::Replay(_));
     let looked = chosen
@@ -126,8 +141,14 @@ async fn dry_run(api: &Api, asked: &ChosenLetters, limit: u64, verb: Verb) -> Re
 }
 
 /// Acts on one queue after the other, until as many letters are done as may be.
-async fn sweep(api: &Api, asked: &ChosenLetters, limit: u64, verb: Verb) -> Result<DoneLetters, Problem> {
-    let mut chosen = Chosen::new(api, asked).await?;
+async fn sweep(
+    api: &Api,
+    caller: &Caller,
+    asked: &ChosenLetters,
+    limit: u64,
+    verb: Verb,
+) -> Result<DoneLetters, Problem> {
+    let mut chosen = Chosen::new(api, caller, asked).await?;
     let mut warnings = std::mem::take(&mut chosen.warnings);
     let (mut sum, mut by_queue) = (Tally::default(), BTreeMap::new());
     let saved = Saved::default();

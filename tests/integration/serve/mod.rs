@@ -3,6 +3,7 @@
 mod away;
 mod batches;
 mod changed;
+mod changes;
 mod client;
 mod letters;
 mod limits;

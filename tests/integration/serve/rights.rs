@@ -19,13 +19,13 @@ use crate::support::{
 };
 
 /// Returns the SHA-256 of a token, by the command that the documentation names.
-fn hash(token: &str) -> String {
+pub(super) fn hash(token: &str) -> String {
     let output = Command::new("sh").args(["-c", "printf %s \"$0\" | sha256sum", token]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()[..64].to_owned()
 }
 
 /// Returns a file of tokens.
-fn tokens() -> String {
+pub(super) fn tokens() -> String {
     let rights = [
         ("reads", "read"),
         ("publishes", "publish"),

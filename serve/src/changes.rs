@@ -1,0 +1,138 @@
+//! `GET /v1/changes`: the status whenever it changes, as server-sent events.
+//!
+//! One task looks at the broker for all listeners, and only while there are any. A listener holds the last status alone.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    body::{Body, Bytes},
+    extract::State,
+    http::{
+        HeaderValue,
+        header::{CACHE_CONTROL, CONTENT_TYPE},
+    },
+    response::{IntoResponse as _, Response},
+};
+use futures_util::stream;
+use hatchery_admin::status::Document;
+use serde_json::Value;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, Interval, interval_at, sleep},
+};
+
+use crate::{api::Api, problem::Problem, room::Place, tokens::Caller};
+
+/// The media type of the events.
+pub(crate) const EVENTS: &str = "text/event-stream";
+/// How long after a look the next one begins.
+const EVERY: Duration = Duration::from_secs(5);
+/// How often a listener hears something, so that both ends notice a connection that is gone.
+const ALIVE: Duration = Duration::from_secs(10);
+
+/// What is told: an event of the stream, and what it says without its time.
+struct Told {
+    event: Bytes,
+    says: Value,
+}
+
+/// The last status, for those who listen.
+pub(crate) struct Changes {
+    told: watch::Sender<Option<Told>>,
+    someone: Notify,
+}
+
+impl Changes {
+    pub(crate) fn new() -> Self {
+        Self { told: watch::Sender::new(None), someone: Notify::new() }
+    }
+}
+
+/// Looks at the broker while somebody listens, until the stop.
+pub(crate) async fn look(api: Arc<Api>) {
+    let looking = async {
+        loop {
+            if api.changes.told.receiver_count() == 0 {
+                // Who comes later is not told what is old by then.
+                api.changes.told.send_replace(None);
+                api.changes.someone.notified().await;
+                continue;
+            }
+            let seen = seen(&api).await;
+            api.changes.told.send_if_modified(|told| {
+                let is_new = told.as_ref().is_none_or(|told| told.says != seen.says);
+                if is_new {
+                    *told = Some(seen);
+                }
+                is_new
+            });
+            sleep(EVERY).await;
+        }
+    };
+    api.stop.run_until_cancelled(looking).await;
+}
+
+async fn seen(api: &Api) -> Told {
+    let looked = async {
+        let _turn = api.look().await?;
+        api.backend.status().await.map_err(Problem::from)
+    };
+    let (name, said) = match looked.await {
+        Ok(status) => ("status", serde_json::to_value(Document::of(&status))),
+        Err(problem) => ("problem", serde_json::to_value(&problem)),
+    };
+    // Texts and numbers, which are always JSON.
+    let mut says = said.unwrap_or_default();
+    let event = format!("event: {name}\ndata: {says}\n\n").into();
+    if let Some(fields) = says.as_object_mut() {
+        fields.remove("at");
+    }
+    Told { event, says }
+}
+
+/// A listener.
+struct Listener {
+    api: Arc<Api>,
+    caller: Caller,
+    told: watch::Receiver<Option<Told>>,
+    alive: Interval,
+    _place: Place,
+}
+
+impl Listener {
+    /// Returns the next piece of the stream; `None` at its end, when the server stops or the token is none any more.
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        loop {
+            let changed = tokio::select! {
+                biased;
+                () = self.api.stop.cancelled() => return None,
+                changed = self.told.changed() => changed.is_ok(),
+                _ = self.alive.tick() => false,
+            };
+            if !self.api.knows(&self.caller) {
+                return None;
+            }
+            let event = self.told.borrow_and_update().as_ref().filter(|_| changed).map(|told| told.event.clone());
+            if let Some(piece) = event.or_else(|| (!changed).then(|| Bytes::from_static(b":\n\n"))) {
+                return Some((Ok(piece), self));
+            }
+        }
+    }
+}
+
+pub(crate) async fn listen(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    let place = api.listeners.take(&caller).await?;
+    let mut told = api.changes.told.subscribe();
+    told.mark_changed();
+    api.changes.someone.notify_one();
+    let alive = interval_at(Instant::now() + ALIVE, ALIVE);
+    let listener = Listener { api, caller, told, alive, _place: place };
+    let body = Body::from_stream(stream::unfold(listener, Listener::next));
+    let headers =
+        [(CONTENT_TYPE, HeaderValue::from_static(EVENTS)), (CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+    Ok((headers, body).into_response())
+}

@@ -10,10 +10,10 @@ use tokio::{
 
 use crate::{
     backend::Backend,
-    changes::Changes,
     problem::Problem,
     room::{Places, Room},
     tokens::{Caller, Tokens},
+    told::Changes,
 };
 
 /// How long the broker may take to say that it takes messages.

@@ -3,14 +3,61 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hatchery::{BrokerError, Hatchery, Topology};
+use futures_util::TryStreamExt as _;
+use hatchery::{BrokerError, Hatchery, LifeCycleRecord, Topology, jiff::Timestamp};
 use hatchery_admin::{
     Admin, AdminError, Pause, Paused, Switched, Until, dead_letters::DeliveryLimits, live::Counts, status::Status,
 };
-use tokio::{runtime::Handle, task::spawn_blocking};
+use tokio::{
+    runtime::Handle,
+    task::spawn_blocking,
+    time::{Instant, timeout_at},
+};
 
 /// How long to wait for somebody else who changes the pauses.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the records of a trace may take. Without a filter of the broker every record is read.
+const TRACE: Duration = Duration::from_secs(20);
+/// How many records a trace has at most.
+const RECORDS: usize = 1_000;
+
+/// Whose records a trace has.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Of the event with this id.
+    pub id: Option<String>,
+    /// Of the events about this object.
+    pub reference: Option<String>,
+    /// Of this type.
+    pub event_type: Option<String>,
+    /// Since this time.
+    pub since: Option<Timestamp>,
+}
+
+/// The records of a trace.
+#[derive(Debug, Default)]
+pub struct Traced {
+    /// The first records.
+    pub records: Vec<LifeCycleRecord>,
+    /// When the oldest record of the stream was told.
+    pub oldest: Option<Timestamp>,
+    /// Whether there may be more records.
+    pub more: bool,
+}
+
+impl Trace {
+    /// Whether a record belongs to the trace. What concerns a type as a whole belongs to the trace of a type alone.
+    #[must_use]
+    pub fn has(&self, record: &LifeCycleRecord) -> bool {
+        let is_of_type = match (&self.event_type, &record.event_type) {
+            (None, _) => true,
+            (Some(asked), Some(has)) => asked == has,
+            (Some(_), None) => record.of.as_deref() == Some("everything"),
+        };
+        is_of_type && (record.is_of_an_event() || (self.id.is_none() && self.reference.is_none()))
+    }
+}
 
 /// The servers that a topology is on, as the operations ask them.
 #[async_trait]
@@ -35,6 +82,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Returns the queues of letters that the file no longer asks for, and the policies that limit how often a letter may be looked at.
     async fn delivery_limits(&self) -> Result<DeliveryLimits, AdminError>;
+
+    /// Returns what the stream of the life of events has recorded.
+    async fn trace(&self, of: Trace) -> Result<Traced, BrokerError>;
 
     /// Returns the counts of the topology's queues, by their names.
     async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError>;
@@ -96,6 +146,37 @@ impl Backend for Servers {
 
     async fn delivery_limits(&self) -> Result<DeliveryLimits, AdminError> {
         self.ask(async |admin| Ok(admin.delivery_limits().await)).await
+    }
+
+    async fn trace(&self, of: Trace) -> Result<Traced, BrokerError> {
+        let mut reader = self.hatchery.life_cycle();
+        if let Some(since) = of.since {
+            reader = reader.since(since);
+        }
+        if let Some(reference) = &of.reference {
+            reader = reader.reference(reference);
+        }
+        if let Some(id) = &of.id {
+            reader = reader.id(id);
+        }
+        let mut traced = Traced { oldest: reader.oldest().await?.map(|record| record.at), ..Traced::default() };
+        let mut reading = Box::pin(reader.read());
+        let until = Instant::now() + TRACE;
+        loop {
+            let Ok(record) = timeout_at(until, reading.try_next()).await else {
+                traced.more = true;
+                return Ok(traced);
+            };
+            match record? {
+                None => return Ok(traced),
+                Some(record) if !of.has(&record) => {}
+                Some(_) if traced.records.len() == RECORDS => {
+                    traced.more = true;
+                    return Ok(traced);
+                }
+                Some(record) => traced.records.push(record),
+            }
+        }
     }
 
     async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError> {

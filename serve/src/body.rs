@@ -20,6 +20,11 @@ use crate::{answer::JSON, problem::Problem};
 /// How long a body may take.
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// How many bytes of a body that is too long are read and dropped.
+const REST: usize = 1024 * 1024;
+/// How long they are read.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// Returns the media type of the body, in lower case and without its parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(CONTENT_TYPE)?.to_str().ok()?;
@@ -69,6 +74,20 @@ pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
         Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
     };
     timeout(LONGEST, reading).await.map_err(|_| late())?
+}
+
+/// Reads on for a moment, and drops what it reads. A client that still sends when the connection is closed does not read the answer.
+pub(crate) async fn drop_rest(body: Body) {
+    let (mut parts, mut left) = (body.into_data_stream(), REST);
+    let dropping = async {
+        while let Some(Ok(part)) = parts.next().await {
+            left = left.saturating_sub(part.len());
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    let _ = timeout(MOMENT, dropping).await;
 }
 
 fn too_large(most: usize) -> Problem {

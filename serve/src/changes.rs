@@ -16,13 +16,12 @@ use axum::{
 };
 use futures_util::stream;
 use hatchery_admin::status::Document;
-use serde_json::Value;
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     time::{Instant, Interval, interval_at, sleep},
 };
 
-use crate::{api::Api, problem::Problem, room::Place, tokens::Caller};
+use crate::{api::Api, problem::Problem, room::Place, tokens::Caller, told::Told};
 
 /// The media type of the events.
 pub(crate) const EVENTS: &str = "text/event-stream";
@@ -30,24 +29,6 @@ pub(crate) const EVENTS: &str = "text/event-stream";
 const EVERY: Duration = Duration::from_secs(5);
 /// How often a listener hears something, so that both ends notice a connection that is gone.
 const ALIVE: Duration = Duration::from_secs(10);
-
-/// What is told: an event of the stream, and what it says without its time.
-struct Told {
-    event: Bytes,
-    says: Value,
-}
-
-/// The last status, for those who listen.
-pub(crate) struct Changes {
-    told: watch::Sender<Option<Told>>,
-    someone: Notify,
-}
-
-impl Changes {
-    pub(crate) fn new() -> Self {
-        Self { told: watch::Sender::new(None), someone: Notify::new() }
-    }
-}
 
 /// Looks at the broker while somebody listens, until the stop.
 pub(crate) async fn look(api: Arc<Api>) {

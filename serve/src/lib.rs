@@ -25,7 +25,7 @@
 //!
 //! - `operations`: every operation with its right and its answers, as one table. The routes and the `description`
 //!   (`/v1/openapi.json`) are made of it.
-//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `changes`, `topology`, `schedules`, `holder`: the operations. `page`: the page for
+//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `search`, `trace`, `changes`, `topology`, `schedules`, `holder`: the operations. `page`: the page for
 //!   people, which calls them.
 //! - `figures`: what the status says, as metrics.
 //! - `backend`: what they ask of the servers beside the publisher and the events.
@@ -57,13 +57,16 @@ mod publish;
 mod query;
 mod room;
 mod schedules;
+mod search;
 mod server;
 mod status;
 mod tokens;
+mod told;
 mod topology;
+mod trace;
 
 pub use self::{
-    backend::{Backend, Servers},
+    backend::{Backend, Servers, Trace, Traced},
     figures::measure_status,
     server::{Entrance, EntranceError, serve},
     tokens::{Tokens, TokensError},

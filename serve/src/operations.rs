@@ -34,9 +34,11 @@ use crate::{
     problem::{PROBLEM, Problem},
     publish::{self, Published},
     schedules::{self, Backfill},
+    search::{self, EventList},
     status,
     tokens::Right,
     topology,
+    trace::{self, History},
 };
 
 const OPERATIONS: &[Operation] = &[
@@ -55,6 +57,41 @@ const OPERATIONS: &[Operation] = &[
         ],
         problems: &[400, 408, 413, 415, 422, 503],
         route: || post(publish::publish),
+    },
+    Operation {
+        path: "/v1/events",
+        id: "search",
+        summary: "Finds events that wait, run, are retried or were dead-lettered, the next one first",
+        query: &[
+            ("type", "Events of this type."),
+            ("reference", "Events about this object."),
+            ("reference_prefix", "Events about objects whose name begins with this prefix."),
+            ("state", "`waiting`, `running`, `retry` or `dead-letter`."),
+            ("due_before", "Due before this time: `2026-06-01T09:00:00Z`, `1h`, `1h ago`."),
+            ("due_after", "Due at this time or later."),
+            ("attempts", "Events that failed at least this often."),
+            ("reason", "Events with this text in their reason, in any case."),
+            ("limit", "The most events, 1 to 1,000; 100 if it is not given."),
+        ],
+        answers: &[(200, "The events.", content::<EventList>(JSON))],
+        problems: &[400, 404, 422, 503],
+        route: || get(search::search),
+        ..READ
+    },
+    Operation {
+        path: "/v1/trace",
+        id: "trace",
+        summary: "Tells what has happened to an event, to a reference, or in a type, and what Redis knows of it now",
+        query: &[
+            ("id", "The event's id."),
+            ("reference", "The object that the events are about."),
+            ("type", "The type of the events."),
+            ("since", "Only records since this time, or of the last so long: `2026-06-01T09:00:00Z`, `1h`."),
+        ],
+        answers: &[(200, "The records, up to 1,000.", content::<History>(JSON))],
+        problems: &[400, 404, 409, 422, 503],
+        route: || get(trace::trace),
+        ..READ
     },
     Operation {
         path: "/v1/events/{type}",

@@ -59,7 +59,13 @@ pub(crate) async fn publish(
 async fn one(api: &Api, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
     // The largest payload in base64.
     let most = api.max_payload().div_ceil(3).saturating_mul(4).saturating_add(FIELDS);
-    let length = body::length(headers, most)?.unwrap_or(most);
+    let length = match body::length(headers, most) {
+        Ok(length) => length.unwrap_or(most),
+        Err(problem) => {
+            body::drop_rest(body).await;
+            return Err(problem);
+        }
+    };
     // The body and the event that is made of it.
     let room = api.room.take(length.saturating_mul(2)).await?;
     let event = event(&body::read(body, most).await?)?;

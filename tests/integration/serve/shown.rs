@@ -29,6 +29,41 @@ async fn the_topology_has_its_counts_and_pauses() {
     assert!(picture.text.starts_with("<svg") && picture.text.contains("processor.mail"), "{picture:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_are_found_and_traced() {
+    let declared = Declared::new("life-cycle: { events: all }\ntypes: { mail: {}, import: {} }").await;
+    let serving = Serving::start(&declared).await;
+    for (event_type, id, delay) in [("mail", "a", "1h"), ("mail", "b", "2h"), ("import", "c", "3h")] {
+        let event = json!({ "type": event_type, "id": id, "reference": format!("r-{id}"), "delay": delay });
+        serving.publish(&event).await.expect(201);
+    }
+    let ids = async |query: &str| {
+        let found = serving.get(&format!("/v1/events?{query}")).await.expect(200).json();
+        let ids = found["events"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap().to_owned());
+        (ids.collect::<String>(), found["more"] == true)
+    };
+    assert_eq!(ids("").await, ("abc".to_owned(), false));
+    assert_eq!(ids("limit=2").await, ("ab".to_owned(), true));
+    assert_eq!(ids("type=mail&state=waiting&due_before=90m").await, ("a".to_owned(), false));
+    assert_eq!(ids("reference_prefix=r-&reference=r-c").await, ("c".to_owned(), false));
+    assert_eq!(ids("state=retry").await, (String::new(), false));
+    for (query, status) in [("state=handled", 400), ("limit=0", 400), ("name=a", 400), ("type=mial", 404)] {
+        serving.get(&format!("/v1/events?{query}")).await.expect(status);
+    }
+
+    let is_told = async || {
+        let traced = serving.get("/v1/trace?id=a&since=1h").await.expect(200).json();
+        (!traced["records"].as_array().unwrap().is_empty()).then_some(traced)
+    };
+    let traced = eventually("the publish is recorded", is_told).await;
+    assert_eq!((&traced["records"][0]["id"], &traced["events"]), (&json!("a"), &json!("all")));
+    assert_eq!((&traced["now"][0]["reference"], &traced["now"][0]["state"]), (&json!("r-a"), &json!("waiting")));
+    let other = serving.get("/v1/trace?reference=r-b").await.expect(200).json();
+    assert!(other["records"].as_array().unwrap().iter().all(|record| record["id"] == "b"), "{other:#}");
+    serving.get("/v1/trace").await.expect(400);
+    serving.get("/v1/trace?id=a&since=soon").await.expect(400);
+}
+
 const NIGHTLY: &str = "types: { mail: {} }\nschedules: { nightly: { type: mail, cron: \"0 3 * * *\", timezone: UTC } }";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -64,6 +64,7 @@ const FILES: &[File] = &[
     file!("schedules.js", "text/javascript"),
     file!("sweep.js", "text/javascript"),
     file!("table.js", "text/javascript"),
+    file!("timeline.js", "text/javascript"),
     file!("topology.js", "text/javascript"),
     file!("words.js", "text/javascript"),
 ];

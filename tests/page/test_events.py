@@ -43,6 +43,10 @@ class Events(Case):
         page.get_by_role("button", name="Cancel …").click()
         page.get_by_role("button", name="Cancel the event").click()
         expect(page.locator(".card")).to_contain_text("cancelled")
+        page.reload()
+        for what in ("rescheduled", "cancelled"):
+            expect(page.locator(".timeline").get_by_text(what, exact=True)).to_be_visible()
+        self.check_access(page)
         self.assertIn("cancelled", self.topology("events", "show", "--type", "mail", "--id", "a"))
 
     def test_what_goes_wrong_is_said_in_the_servers_words(self):

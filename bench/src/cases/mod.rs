@@ -70,7 +70,7 @@ const CONFIRMS: &str = "lapin, one confirm channel, as many unconfirmed";
 const CONSUMER: &str = "a lapin consumer, same prefetch, one ack for 50";
 const SET: &str = "a Redis SET with expiry each, as many in flight";
 
-const ALL: [Case; 29] = [
+const ALL: [Case; 30] = [
     Case {
         name: "publish-each",
         about: "publish, register on, no coalescing",
@@ -192,6 +192,7 @@ const ALL: [Case; 29] = [
     },
     latency("latency-each-20", "latency, register on, no coalescing, 20 events/s", Type::Each, 20),
     latency("latency-each-200", "latency, register on, no coalescing, 200 events/s", Type::Each, 200),
+    latency("latency-each-1000", "latency, register on, no coalescing, 1,000 events/s", Type::Each, 1_000),
     latency("latency-each-2000", "latency, register on, no coalescing, 2,000 events/s", Type::Each, 2_000),
     latency("latency-latest-20", "latency, coalesce: latest, 20 events/s", Type::Latest, 20),
     latency("latency-latest-200", "latency, coalesce: latest, 200 events/s", Type::Latest, 200),

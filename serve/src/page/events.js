@@ -4,6 +4,7 @@ import { ask, may, post } from "./ask.js";
 import { announce, el, facts, pill, put } from "./dom.js";
 import { acting, confirm, sentence } from "./dialog.js";
 import { follow, lookNow } from "./live.js";
+import { timeline } from "./timeline.js";
 import { counted, instant } from "./words.js";
 
 const COLOURS = { running: "busy", started: "warn", retry: "warn", "dead-letter": "bad", handled: "good" };
@@ -63,7 +64,8 @@ async function find(found, parameters) {
     return !seen.has(key) && seen.add(key);
   });
   const again = () => find(found, parameters);
-  put(found, el("p", { class: "muted" }, `${counted(different.length, "event")} found.`), different.map((event) => card(event, again)));
+  put(found, el("p", { class: "muted" }, `${counted(different.length, "event")} found.`), different.map((event) => card(event, again)),
+    different.length === 1 && [el("h2", {}, "What has happened"), timeline(different[0])]);
   announce(`${counted(different.length, "event")} found.`);
 }
 
@@ -84,14 +86,15 @@ function card(event, again) {
       ["Slot", event.slot],
       ["Copy", event.generation !== null && `${event.version === null ? "" : `version ${event.version}, `}generation ${event.generation}`],
     ]),
-    may("operate") && isOpen(event) && actions(event, said, again),
+    // By the reference alone, other events of it would be changed too.
+    may("operate") && isOpen(event) && event.id && actions(event, said, again),
     said);
 }
 
 const isOpen = (event) => event.running || ["waiting", "retry", "running", "started"].includes(event.state);
 
 function actions(event, said, again) {
-  const named = event.id ? { id: event.id } : { reference: event.reference };
+  const named = { id: event.id };
   const change = (verb, body) => post(`/v1/events/${encodeURIComponent(event.type)}/${verb}`, { ...named, ...body });
   const act = (label, danger, run) => acting(el("button", { type: "button", class: danger ? "danger" : "" }, label), said, run);
   const done = async (answer) => {
@@ -100,7 +103,7 @@ function actions(event, said, again) {
     await again();
     announce(`Done: ${results}.`);
   };
-  const name = event.id ?? event.reference;
+  const name = event.id;
   return el("p", { class: "buttons" },
     act("Run now", false, async () => {
       if (await confirm("Run it now?", el("p", {}, `${event.type} ${name} keeps its failed attempts.`), "Run now")) await done(await change("run-now"));

@@ -35,7 +35,7 @@ pub static METRICS: [Metric; 8] = [
         Label { name: "severity", values: &["look", "stuck"] },
     ], "How often `topology status` finds this now: the label `kind` is that of its JSON, and has its section in the runbook")
     .alert("above 0 for two minutes"),
-    row(LOOKED, &[], "When the status was last looked up, since 1970; 0 before the first look. It is looked up 30 s after the last look")
+    row(LOOKED, &[], "When the status was last looked up, since 1970; 0 before the first look. The next look begins 30 s later")
         .alert("five minutes ago"),
     row(EVENTS, &[
         TYPE,

@@ -33,7 +33,7 @@ schedules:
 
     def test_missed_runs_are_shown_before_they_are_published(self):
         page = self.open("#/schedules")
-        page.get_by_role("button", name="Make up for missed runs of nightly").click()
+        page.get_by_role("button", name="Backfill missed runs of nightly").click()
         page.get_by_label("Since").fill("3d ago")
         page.get_by_role("button", name="Show them").click()
         expect(page.get_by_role("dialog")).to_contain_text("Publish 3 runs of nightly?")

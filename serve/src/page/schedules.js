@@ -72,9 +72,9 @@ function buttons(one, said, load) {
     const { id } = await post(`${path}/run-now`);
     await tell(`${one.name} runs: ${id}`);
   });
-  const makeUp = acting(el("button", { type: "button", "aria-label": `Make up for missed runs of ${one.name}` }, "Make up …"), said, async () => {
+  const makeUp = acting(el("button", { type: "button", "aria-label": `Backfill missed runs of ${one.name}` }, "Backfill …"), said, async () => {
     const fields = [{ name: "from", label: "Since", required: true, value: "1d ago", hint: "A time, such as 2026-06-01T00:00:00Z, or 7d ago" }];
-    const entered = await confirm(`Make up for missed runs of ${one.name}?`, el("p", {}, "First you see which runs these would be."), "Show them", { fields });
+    const entered = await confirm(`Backfill missed runs of ${one.name}?`, el("p", {}, "First you see which runs these would be."), "Show them", { fields });
     if (!entered) return;
     const would = await post(`${path}/backfill`, { from: entered.from.trim(), dry_run: true });
     if (would.instants.length === 0) {

@@ -36,7 +36,7 @@ impl Cluster {
         Self::led(FILE, "t.control").await
     }
 
-    /// The same with another file, for another stream of its topology.
+    /// Starts a cluster with this file, and returns the node that leads this stream too.
     async fn led(file: &str, stream: &str) -> (Self, Declared, usize) {
         let (mut cluster, declared) = Self::with(file, async |_| {}).await;
         if leader(&declared, stream).await == 1 {

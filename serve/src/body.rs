@@ -51,6 +51,10 @@ pub(crate) async fn json<T: DeserializeOwned>(request: Request, most: usize) -> 
     require_json(&head.headers)?;
     length(&head.headers, most)?;
     let body = read(body, most).await?;
+    // serde takes the values of an array for the fields, in the order of the code.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(Problem::bad("not a JSON object"));
+    }
     serde_json::from_slice(&body).map_err(|error| Problem::bad(unless_url(&error.to_string())))
 }
 

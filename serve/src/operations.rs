@@ -4,8 +4,12 @@ use std::sync::{Arc, LazyLock};
 
 use axum::{
     Router,
-    http::{StatusCode, header::CONTENT_TYPE},
-    middleware::from_fn_with_state,
+    http::{
+        HeaderValue, StatusCode,
+        header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+    },
+    middleware::{from_fn_with_state, map_response},
+    response::Response,
     routing::{MethodRouter, get, post},
 };
 use hatchery_admin::{
@@ -354,5 +358,11 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
     }
     let unknown = async || Problem::new(StatusCode::NOT_FOUND, "there is no such path; see /v1/openapi.json");
     let method = async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the path has other methods");
-    router.merge(page::routes(api)).fallback(unknown).method_not_allowed_fallback(method).with_state(Arc::clone(api))
+    // What people have put into events is nothing else than its type says.
+    let typed = async |mut response: Response| {
+        response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        response
+    };
+    let router = router.merge(page::routes(api)).fallback(unknown).method_not_allowed_fallback(method);
+    router.layer(map_response(typed)).with_state(Arc::clone(api))
 }

@@ -4,7 +4,13 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use hatchery::{BrokerError, EventsError, PublishError, internals::reason::cut_reason};
+use hatchery::{
+    BrokerError, EventsError, PublishError,
+    internals::{
+        reason::cut_reason,
+        words::{is_url_with_password, unless_url},
+    },
+};
 use hatchery_admin::{
     AdminError,
     batch::{ChangeError, LineError},
@@ -39,7 +45,8 @@ impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let (title, detail) = (status.canonical_reason().unwrap_or_default(), detail.into());
         // It may repeat what the request has.
-        Self { title, status: status.as_u16(), detail: cut_reason(&detail).to_owned(), id: None }
+        let detail = if is_url_with_password(&detail) { unless_url(&detail) } else { cut_reason(&detail) };
+        Self { title, status: status.as_u16(), detail: detail.to_owned(), id: None }
     }
 
     /// Returns the problem that the request is not as described.

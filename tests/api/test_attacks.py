@@ -26,6 +26,7 @@ class Attacks(Case):
     def check_inert(self, answer):
         """An answer with what people have written is nothing that a browser would draw or run."""
         self.assertRegex(answer.headers["content-type"], r"^application/(problem\+json|json|x-ndjson)$|^text/event-stream")
+        self.assertEqual(answer.headers.get("x-content-type-options"), "nosniff")
 
     def test_an_operation_answers_only_tokens_with_its_right(self):
         tried = 0
@@ -175,6 +176,14 @@ class Attacks(Case):
             self.assertIn(answer.status, (201, 400, 422), answer.text)
             print(f"payload {payload[:40]}: {answer.status}")
 
+    def test_the_values_of_an_array_are_no_fields(self):
+        """Those who write `[…]` may mean anything but to discard letters."""
+        letters = ["mail", None, None, None, None, None, False, False, None, False, None, None, None]
+        for path, body in {"/v1/dead-letters/discard": letters, "/v1/dead-letters/replay": letters, "/v1/pauses": ["mail", None, None, False, None, None, None],
+                           "/v1/pauses/end": ["mail", None, None, False], "/v1/events": ["mail"] + [None] * 10,
+                           "/v1/events/mail/cancel": [None, "a", None, None, False, None, None]}.items():
+            self.assertIn(self.send("all", "POST", path, body).status, (400, 422), path)
+
     def test_secrets_are_not_repeated(self):
         secret = "s3cret" + hashlib.sha256(b"secret").hexdigest()[:8]
         url = f"amqp://user:{secret}@broker/"
@@ -183,14 +192,21 @@ class Attacks(Case):
         for field in ("type", "reference", "id", "correlation_id", "delay", "nbf", "expires", url):
             answers.append(self.send("all", "POST", "/v1/events", {"type": "mail", "delay": "1h", field: url}))
         for path in (f"/v1/events/{quoted}?id=a", f"/v1/events/mail?id={quoted}", f"/v1/events/mail?{quoted}=a", f"/v1/events/mail?{url}", f"/{quoted}", f"/v1/dead-letters?since={quoted}",
-                     f"/v1/dead-letters?{quoted}=1"):
+                     f"/v1/dead-letters?{quoted}=1", f"/v1/dead-letters?type={quoted}"):
             answers.append(self.ask("GET", path, headers=bearer("all")))
-        for path in ("/v1/pauses", "/v1/pauses/end"):
-            for field in ("until", "for", url):
-                answers.append(self.send("all", "POST", path, {field: url}))
-        for path in ("/v1/events/mail/cancel", "/v1/events/mail/reschedule", f"/v1/events/{quoted}/cancel", f"/v1/breakers/{quoted}/close"):
-            for field in ("to", "id", "reference", url):
-                answers.append(self.send("all", "POST", path, {field: url}))
+        for method, path, operation in operations(self.description):
+            if path == "/v1/changes":
+                continue
+            parameters = operation.get("parameters", [])
+            names = [one["name"] for one in parameters if one["in"] == "path"]
+            for path_of in [path.replace(f"{{{name}}}", quoted) for name in names]:
+                answers.append(self.send("all", method, filled(path_of), {"id": "a"} if method == "POST" else ""))
+            for name in (one["name"] for one in parameters if one["in"] == "query"):
+                answers.append(self.ask(method, f"{filled(path)}?{name}={quoted}", headers=bearer("all")))
+            if body := operation.get("requestBody"):
+                name = body["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
+                for field in self.description["components"]["schemas"][name]["properties"]:
+                    answers.append(self.send("all", method, filled(path), {field: url}))
         for wrong in (url, f"Bearer {url}", f"Bearer {secret}"):
             answers.append(self.ask("GET", f"/v1/status?token={secret}", headers={"authorization": wrong}))
         told = [answer.text for answer in answers if secret in answer.text]

@@ -187,6 +187,10 @@ impl Change {
     /// # Errors
     /// When the JSON does not select events, or has no new time where one belongs.
     pub fn of(kind: ChangeKind, event_type: String, json: &[u8]) -> Result<Self, LineError> {
+        // serde takes the values of an array for the fields, in the order of the code.
+        if !json.trim_ascii_start().starts_with(b"{") {
+            return Err(LineError::NotAnObject);
+        }
         let events: ChosenEvents = serde_json::from_slice(json)?;
         if events.r#type.is_some() {
             return Err(LineError::NotHere("type"));

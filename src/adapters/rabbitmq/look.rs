@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use lapin::{
     Channel, Consumer,
-    options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions, QueueDeleteOptions},
+    options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions},
     types::{FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -35,12 +35,12 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     codec,
     connection::{ANSWER_LIMIT, NodeConnection, answer, answer_within, deliveries},
+    own_connection::{OwnConnection, lock, unlock},
     receipts::{Answers, Burst},
     suspects,
 };
 use crate::{
     adapters::kept::Kept,
-    domain::names,
     ports::{BrokerError, Delivery, LOOK_IN_FLIGHT, Look},
 };
 
@@ -79,6 +79,8 @@ const RETURN_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) struct QueueLook {
     link: Arc<NodeConnection>,
+    /// Closed if the look is dropped.
+    own: Option<OwnConnection>,
     channel: Channel,
     /// The newest consumer, which lives until the channel is closed (see [`send_on`](Self::send_on)) or the next one consumes.
     consumer: Option<Consumer>,
@@ -103,13 +105,21 @@ pub(super) struct QueueLook {
 }
 
 impl QueueLook {
-    pub(super) async fn open(link: Arc<NodeConnection>, channel: Channel, queue: &str) -> Result<Self, BrokerError> {
+    pub(super) async fn open(own: OwnConnection, channel: Channel, queue: &str) -> Result<Self, BrokerError> {
+        let link = own.link();
         // RabbitMQ 4.3 answers no declare while most nodes are down (measured).
-        lock(&link, queue).await.map_err(|error| unanswered(&link, queue, error))?;
+        if let Err(error) = lock(&link, queue).await {
+            if matches!(error, BrokerError::Locked { .. }) {
+                own.give_back();
+            }
+            return Err(unanswered(&link, queue, error));
+        }
         match Self::begin(Arc::clone(&link), channel, queue).await {
-            Ok(look) => Ok(look),
+            Ok(look) => Ok(Self { own: Some(own), ..look }),
             Err(error) => {
-                unlock(&link, queue).await;
+                if unlock(&link, queue).await && matches!(error, BrokerError::Missing { .. }) {
+                    own.give_back();
+                }
                 Err(error)
             }
         }
@@ -123,6 +133,7 @@ impl QueueLook {
             answers: Answers::start(Arc::clone(&link), channel.clone(), u16::MAX, burst.clone()),
             burst,
             link,
+            own: None,
             channel,
             consumer: None,
             queue: queue.to_owned(),
@@ -313,7 +324,13 @@ impl Look for QueueLook {
         let sent_on = self.send_on().await;
         let closed = self.answered(answer(self.channel.close(200, ShortString::from("done"))).await);
         let returned = if closed.is_ok() { self.wait_for_return().await } else { Ok(()) };
-        unlock(&self.link, &self.queue).await;
+        let unlocked = unlock(&self.link, &self.queue).await;
+        if unlocked
+            && closed.is_ok()
+            && let Some(own) = self.own.take()
+        {
+            own.give_back();
+        }
         passed.and(sent_on.map(drop)).and(closed).and(returned)
     }
 }
@@ -371,24 +388,5 @@ fn unanswered(link: &NodeConnection, queue: &str, error: BrokerError) -> BrokerE
             "{queue} does not answer ({reason}), so whether it has messages is not known; are enough nodes up?"
         )),
         error => error,
-    }
-}
-
-/// Takes the lock of those who look at the queue. The broker frees it when the connection ends.
-async fn lock(link: &NodeConnection, queue: &str) -> Result<(), BrokerError> {
-    // A refusal closes the channel.
-    let channel = link.channel().await?;
-    let options = QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
-    let declaring = channel.queue_declare(codec::short(&names::look_lock(queue))?, options, FieldTable::default());
-    link.answer(&format!("the queue {queue}"), declaring).await.map(drop)
-}
-
-async fn unlock(link: &NodeConnection, queue: &str) {
-    let deleting = async {
-        let (channel, lock) = (link.channel().await?, codec::short(&names::look_lock(queue))?);
-        link.answer("a lock", channel.queue_delete(lock, QueueDeleteOptions::default())).await
-    };
-    if let Err(error) = deleting.await {
-        tracing::debug!(%error, "the lock of {queue} ends with its connection");
     }
 }

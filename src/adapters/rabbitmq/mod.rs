@@ -13,6 +13,8 @@ mod greeting;
 mod look;
 mod meters;
 mod objects;
+#[cfg(feature = "internals")]
+mod own_connection;
 pub mod publisher;
 mod receipts;
 mod returns;
@@ -45,7 +47,8 @@ use crate::{
 };
 
 /// A RabbitMQ broker with six connections: one publishes, one consumes, one takes single messages with
-/// `basic.get`, one looks at queues, one follows streams, and one publishes records. (Queues with unreadable messages have more.) Publishing has a connection of its own because a blocked publisher would block the acknowledgements on
+/// `basic.get`, one reads streams to their end, one follows streams, and one publishes records. (Queues with unreadable messages have more, and
+/// each look at a queue has its own.) Publishing has a connection of its own because a blocked publisher would block the acknowledgements on
 /// the same connection. Each connection is opened when it is first needed, and again after it is lost.
 pub struct RabbitMq {
     url: AmqpUrl,
@@ -55,6 +58,9 @@ pub struct RabbitMq {
     consuming: LazyConnection,
     taking: LazyConnection,
     looking: LazyConnection,
+    /// Of the looks at queues.
+    #[cfg(feature = "internals")]
+    idle: own_connection::Idle,
     following: LazyConnection,
     /// Queues whose consumer failed because of an unreadable message.
     suspects: Suspects,
@@ -86,9 +92,12 @@ impl RabbitMq {
     pub fn new(url: AmqpUrl, name: &str) -> Self {
         let publisher = Arc::new(ConfirmChannel::new(url.clone(), format!("{name} (publishing)")));
         let recorder = Arc::new(ConfirmChannel::recording(url.clone(), format!("{name} (recording)")));
+        let closed = CancellationToken::new();
         Self {
             url,
             name: name.to_owned(),
+            #[cfg(feature = "internals")]
+            idle: own_connection::Idle::new(closed.clone()),
             publisher,
             recorder,
             consuming: LazyConnection::new("consuming"),
@@ -98,7 +107,7 @@ impl RabbitMq {
             suspects: Suspects::default(),
             burst: Burst::default(),
             quiet: consumer::QUIET,
-            closed: CancellationToken::new(),
+            closed,
         }
     }
 
@@ -145,7 +154,14 @@ impl RabbitMq {
         let closing = async {
             let (consuming, taking) = (close(&self.consuming), close(&self.taking));
             let publishing = async { tokio::join!(self.publisher.close(), self.recorder.close()) };
-            tokio::join!(publishing, consuming, taking, close(&self.looking), close(&self.following))
+            let looking = async {
+                close(&self.looking).await;
+                #[cfg(feature = "internals")]
+                if let Some(link) = self.idle.take() {
+                    closing::close(&link.connection).await;
+                }
+            };
+            tokio::join!(publishing, consuming, taking, looking, close(&self.following))
         };
         // One limit for all connections: a worker that has used up its drain timeout has no more time than this.
         if tokio::time::timeout(CLOSE_LIMIT, closing).await.is_err() {
@@ -251,8 +267,16 @@ impl Broker for RabbitMq {
 
     #[cfg(feature = "internals")]
     async fn look(&self, queue: &str) -> Result<Box<dyn crate::ports::Look>, BrokerError> {
-        let (link, channel) = self.channel_of(&self.looking, &format!("{} (looking)", self.name)).await?;
-        Ok(Box::new(look::QueueLook::open(link, channel, queue).await?))
+        let own = |link| self.idle.own(link);
+        if let Some(own) = self.idle.take().filter(|link| link.is_good()).map(own)
+            && let Ok(channel) = own.link().channel().await
+        {
+            return Ok(Box::new(look::QueueLook::open(own, channel, queue).await?));
+        }
+        let name = format!("{} (looking)", self.name);
+        let linked = self.closed.run_until_cancelled(self.url.link(&name, None)).await;
+        let (link, channel) = linked.unwrap_or(Err(BrokerError::Closed))?;
+        Ok(Box::new(look::QueueLook::open(own(Arc::new(link)), channel, queue).await?))
     }
 
     async fn ready(&self, queue: &str) -> Result<Ready, BrokerError> {

@@ -35,6 +35,19 @@ pub enum Due {
     At(Timestamp),
 }
 
+impl Due {
+    /// Returns whether a replay leaves letters of this standing.
+    #[must_use]
+    pub const fn leaves(self, standing: &Standing) -> bool {
+        match standing {
+            Standing::Obsolete(_) | Standing::Unreadable(_) | Standing::Unknown => true,
+            Standing::Open | Standing::Unregistered => false,
+            // It goes back to the queue of its source, which makes no delay.
+            Standing::Message => matches!(self, Self::At(_)),
+        }
+    }
+}
+
 impl DeadLetters {
     /// Replays the selected letters of a queue. The attempts of an event begin at 0, and its history stays in its headers.
     /// Letters that are obsolete or no events are left.
@@ -63,12 +76,7 @@ impl Act for Replay {
     const BATCHES: usize = 4;
 
     fn leaves(&self, standing: &Standing) -> bool {
-        match standing {
-            Standing::Obsolete(_) | Standing::Unreadable(_) | Standing::Unknown => true,
-            Standing::Open | Standing::Unregistered => false,
-            // It goes back to the queue of its source, which makes no delay.
-            Standing::Message => matches!(self.due, Due::At(_)),
-        }
+        self.due.leaves(standing)
     }
 
     /// The order of effects. A crash before the confirm changes nothing that matters. After it, the letter and its copy

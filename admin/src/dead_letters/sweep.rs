@@ -78,6 +78,15 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Counts a letter that is left because of its standing.
+    pub const fn leave(&mut self, standing: &Standing) {
+        if standing.is_obsolete() {
+            self.obsolete += 1;
+        } else {
+            self.unreadable += 1;
+        }
+    }
+
     /// Adds the letters of another queue.
     pub const fn add(&mut self, other: Self) {
         self.ready += other.ready;
@@ -218,8 +227,7 @@ impl<A: Act> Turns<'_, A> {
         let tally = &mut self.tally;
         match &held.standing {
             standing if self.sweep.selection.obsolete && !standing.is_obsolete() => tally.others += 1,
-            Standing::Obsolete(_) if self.act.leaves(&held.standing) => tally.obsolete += 1,
-            standing if self.act.leaves(standing) => tally.unreadable += 1,
+            standing if self.act.leaves(standing) => tally.leave(standing),
             _ => return Some(held),
         }
         None

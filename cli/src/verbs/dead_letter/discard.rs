@@ -16,7 +16,7 @@ use crate::{
     output::Output,
 };
 
-pub(super) const DISCARD: Verb = Verb { name: "discard", done: "discarded", leaves: false, flags: "--save FILE --yes" };
+pub(super) const DISCARD: Verb = Verb { name: "discard", done: "discarded", replays: None, flags: "--save FILE --yes" };
 
 /// Remove letters, after writing them to a file
 #[derive(clap::Args)]

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{args::Common, exit::Exit, output::Output};
 
-pub(super) const REPLAY: Verb = Verb { name: "replay", done: "replayed", leaves: true, flags: "--yes" };
+pub(super) const REPLAY: Verb = Verb { name: "replay", done: "replayed", replays: Some(Due::AsBefore), flags: "--yes" };
 
 /// Publish the events of letters again, as if they had not failed
 #[derive(clap::Args)]
@@ -76,11 +76,12 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 
 async fn replay(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Output) -> anyhow::Result<Exit> {
     let (filters, selection) = (&args.filters, args.filters.selection());
-    if !args.yes {
-        return report::dry_run(all, queues, (filters, &selection), args.limit, REPLAY, output).await;
-    }
     let delayed = args.delay.and_then(|delay| Timestamp::now().checked_add(delay).ok());
     let due = args.at.or(delayed).map_or(Due::AsBefore, Due::At);
+    if !args.yes {
+        let verb = Verb { replays: Some(due), ..REPLAY };
+        return report::dry_run(all, queues, (filters, &selection), args.limit, verb, output).await;
+    }
     let bounds = Bounds { limit: args.limit, rate: args.rate };
     let replay = async |sweep: Sweep<'_>| all.replay(sweep, due).await;
     report::sweep(queues, filters, REPLAY, output, (&selection, bounds), replay).await

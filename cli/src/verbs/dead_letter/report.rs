@@ -7,7 +7,7 @@ use std::{
 };
 
 use hatchery_admin::dead_letters::{
-    Bounds, Counts, DeadLetters, Group, Groups, Letter, LetterQueue, Seen, Selection, Standing, Sweep, Swept,
+    Bounds, Counts, DeadLetters, Due, Group, Groups, Letter, LetterQueue, Seen, Selection, Standing, Sweep, Swept,
     SweptLetters, Tally,
 };
 
@@ -30,8 +30,8 @@ pub(super) struct Verb {
     pub(super) name: &'static str,
     /// The participle for letters that the verb has acted on: `replayed`, `discarded`.
     pub(super) done: &'static str,
-    /// Whether letters that are obsolete or no events are left.
-    pub(super) leaves: bool,
+    /// When replayed events are due. A replay leaves letters that are obsolete or no events.
+    pub(super) replays: Option<Due>,
     /// The flags without which it is a dry run.
     pub(super) flags: &'static str,
 }
@@ -51,14 +51,13 @@ pub(super) async fn dry_run(
     let each = |queue: &LetterQueue, letter: Letter, standing: Standing| {
         selected += 1;
         spinner.set_message(queue.name.clone());
-        match standing {
-            Standing::Obsolete(_) if verb.leaves => tally.obsolete += 1,
-            Standing::Unreadable(_) if verb.leaves => tally.unreadable += 1,
-            _ if limit.is_some_and(|limit| tally.done >= limit) => tally.others += 1,
-            _ => {
-                tally.done += 1;
-                groups.add(&letter, &standing);
-            }
+        if verb.replays.is_some_and(|due| due.leaves(&standing)) {
+            tally.leave(&standing);
+        } else if limit.is_some_and(|limit| tally.done >= limit) {
+            tally.others += 1;
+        } else {
+            tally.done += 1;
+            groups.add(&letter, &standing);
         }
     };
     let looked = read(all, queues, (filters, selection), output, each).await?;

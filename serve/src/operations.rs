@@ -270,7 +270,7 @@ const OPERATIONS: &[Operation] = &[
     Operation {
         path: "/v1/dead-letters/discard",
         id: "discard",
-        summary: "Removes letters, and answers with them; without \"dry_run\": false only says how many",
+        summary: "Removes the letters with these digests; without \"dry_run\": false answers with the letters and their digests",
         takes: &[content::<ChosenLetters>(JSON)],
         answers: DONE,
         route: || post(letters::discard),

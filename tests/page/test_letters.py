@@ -13,9 +13,9 @@ class Letters(Case):
         super().setUpClass()
         cls.work = lambda: cls.start("work", "--type", "mail", "--type", "import", "--exec", cls.failing(f"no such mailbox {SCRIPT}"))
 
-    def letters(self, name, number):
+    def letters(self, name, number, **more):
         """Brings letters of a type into its dead-letter queue."""
-        lines = [{"type": name, "id": f"{name}-{n} {SCRIPT}", "reference": SCRIPT, "payload": {"to": SCRIPT}} for n in range(number)]
+        lines = [{"type": name, "id": f"{name}-{n} {SCRIPT}", "reference": SCRIPT, "payload": {"to": SCRIPT, **more}} for n in range(number)]
         self.topology("publish", "--batch", "-", stdin="\n".join(map(json.dumps, lines)))
         worker = type(self).work()
         eventually("they are dead letters", lambda: json.loads(self.topology("dead-letter", "list", "--type", name, "-o", "json"))["found"] == number)
@@ -48,14 +48,14 @@ class Letters(Case):
         self.check_no_script_ran(page)
 
     def test_discarded_letters_are_in_a_file(self):
-        self.letters("import", 1)
+        self.letters("import", 1, n=12345678901234567890)
         page = self.open("#/letters?type=import")
         page.get_by_role("button", name="Discard …").first.click()
         with page.expect_download() as download:
             page.get_by_role("button", name="Discard 1 letter").click()
         expect(page.locator("main").get_by_text("Discarded: 1 letter.")).to_be_visible()
         line = json.loads(download.value.path().read_text())
-        self.assertEqual((line["type"], line["payload"]), ("import", {"to": SCRIPT}))
+        self.assertEqual((line["type"], line["payload"]), ("import", {"to": SCRIPT, "n": 12345678901234567890}))
         self.assertEqual(self.found("import"), 0)
 
     def test_it_can_be_read_by_everybody(self):

@@ -57,6 +57,26 @@ impl Seen {
     }
 }
 
+/// Says what a look or a sweep has not seen of a queue.
+#[must_use]
+pub fn unseen(queue: &LetterQueue, unread: u64, consumers: u32) -> Vec<String> {
+    let (name, mut said) = (&queue.name, Vec::new());
+    if unread > 0 {
+        let letters = if unread == 1 { "1 letter" } else { &format!("{unread} letters") };
+        let were = if unread == 1 { "was" } else { "were" };
+        said.push(format!(
+            "{letters} of {name} {were} ready and could not be read: others hold them, or the broker is slow"
+        ));
+    }
+    if consumers > 0 {
+        let readers = if consumers == 1 { "1 consumer reads" } else { &format!("{consumers} consumers read") };
+        said.push(format!(
+            "{readers} {name}; letters that others hold are not seen here, and may come back in another order"
+        ));
+    }
+    said
+}
+
 impl DeadLetters {
     /// Reads all letters of a queue, and passes those that are selected to `each`. The queue is as before afterwards. Before a
     /// message that cannot be read, those that arrived before it are passed.

@@ -1,6 +1,6 @@
 //! A discarded letter as a line that `topology publish --batch` takes.
 
-use std::io;
+use std::{fmt::Write as _, io};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hatchery::internals::{
@@ -9,6 +9,7 @@ use hatchery::internals::{
     wire::{self, Properties, kept},
     words::Reference,
 };
+use ring::digest::{SHA256, digest as hash};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::letter::Letter;
@@ -47,6 +48,15 @@ pub fn line(letter: &Letter) -> io::Result<Vec<u8>> {
         line.push(b'}');
     }
     Ok(line)
+}
+
+/// Returns the SHA-256 of a line in 64 hexadecimal digits. The line of a letter stays the same, however often the letter was looked at.
+#[must_use]
+pub fn digest(line: &[u8]) -> String {
+    hash(&SHA256, line).as_ref().iter().fold(String::with_capacity(64), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
 }
 
 /// Returns a JSON payload that a line can have as its own text. With line breaks, or with spaces around it, it would be another text.
@@ -103,6 +113,16 @@ mod tests {
             (Some("mail"), Some("1234"), None)
         );
         assert_eq!(line["discarded"]["id"], "a");
+    }
+
+    #[test]
+    fn a_look_changes_no_digest() {
+        let mut seen = letter("application/json", b"1");
+        let first = digest(&line(&seen).expect("written"));
+        seen.message.properties.headers.insert("x-delivery-count".to_owned(), Amqp::I64(3));
+        assert_eq!(digest(&line(&seen).expect("written")), first);
+        let other = digest(&line(&letter("application/json", b"2")).expect("written"));
+        assert!(first != other && first.len() == 64, "{first} {other}");
     }
 
     #[test]

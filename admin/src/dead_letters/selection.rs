@@ -1,8 +1,13 @@
 //! The selection of dead letters: by type, reference, id, time and reason.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
-use super::letter::Letter;
+use super::{
+    letter::Letter,
+    saved::{digest, line},
+};
 
 /// Selects letters. A letter must match all conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +26,8 @@ pub struct Selection {
     pub until: Option<Timestamp>,
     /// Only letters whose event has run, was cancelled or was replaced meanwhile.
     pub obsolete: bool,
+    /// Only letters whose [`line`](super::line()) has one of these [digests](super::digest()).
+    pub digests: Option<BTreeSet<String>>,
 }
 
 impl Selection {
@@ -35,6 +42,10 @@ impl Selection {
             && self.since.is_none_or(|since| failed(&|at| at >= since))
             && self.until.is_none_or(|until| failed(&|at| at < until))
             && self.reason.as_deref().is_none_or(|text| has_text(letter, text))
+            && self
+                .digests
+                .as_ref()
+                .is_none_or(|digests| line(letter).is_ok_and(|line| digests.contains(&digest(&line))))
     }
 }
 
@@ -63,6 +74,7 @@ mod tests {
     #[case(Selection { reason: Some("given up".into()), ..Selection::default() }, true)]
     #[case(Selection { reason: Some("timeout".into()), ..Selection::default() }, false)]
     #[case(Selection { since: "2026-06-01T09:00:00Z".parse().ok(), ..Selection::default() }, true)]
+    #[case(Selection { digests: Some(BTreeSet::from(["0".repeat(64)])), ..Selection::default() }, false)]
     #[case(Selection { until: "2026-06-01T09:00:00Z".parse().ok(), ..Selection::default() }, false)]
     fn a_letter_matches_all_conditions(#[case] selection: Selection, #[case] matches: bool) {
         let headers = [

@@ -7,6 +7,7 @@ use hatchery::{BrokerError, RegisterError};
 use hatchery_admin::{
     dead_letters::{
         DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, QueueView, Seen, Selection, Standing, queue_view,
+        unseen,
     },
     notation::{Moment, Span, Time},
 };
@@ -17,6 +18,8 @@ use crate::{api::Api, problem::Problem, room::Place, tokens::Caller};
 
 /// How long to wait for somebody else who reads a queue.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
+/// How long a rate may stretch a replay.
+const LONGEST: Duration = Duration::from_mins(4);
 /// How many letters a request may name at most.
 pub(super) const MOST: u32 = 10_000;
 
@@ -46,6 +49,9 @@ pub(crate) struct ChosenLetters {
     pub(super) limit: Option<u32>,
     /// Of a replay or a discard: whether nothing is changed. Yes, unless this is `false`.
     pub(super) dry_run: Option<bool>,
+    /// Of a discard, which needs them: only letters whose line has one of these digests. The dry run answers with the lines and their
+    /// digests.
+    pub(super) digests: Option<Vec<String>>,
     /// Of a replay: run the events not before this time.
     #[schemars(with = "Option<String>")]
     pub(super) at: Option<Time>,
@@ -67,6 +73,18 @@ impl ChosenLetters {
             since: self.since.as_ref().map(|Moment(at)| *at),
             until: self.until.as_ref().map(|Moment(at)| *at),
             obsolete: self.obsolete,
+            digests: self.digests.as_ref().map(|all| all.iter().map(|digest| digest.to_ascii_lowercase()).collect()),
+        }
+    }
+
+    /// Fails if the rate would keep the letters of a queue from others for too long.
+    pub(super) fn require_speed(&self, limit: u64) -> Result<(), Problem> {
+        match self.rate {
+            Some(rate) if limit > u64::from(rate.get()) * LONGEST.as_secs() => Err(Problem::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                format!("{limit} letters at this `rate` take longer than {} s; set a lower `limit`", LONGEST.as_secs()),
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -91,7 +109,6 @@ pub(super) struct Chosen {
     pub(super) letters: DeadLetters,
     pub(super) queues: Vec<LetterQueue>,
     pub(super) selection: Selection,
-    pub(super) warnings: Vec<String>,
     _place: Place,
 }
 
@@ -110,6 +127,10 @@ impl Chosen {
     pub(super) async fn new(api: &Api, caller: &Caller, chosen: &ChosenLetters) -> Result<Self, Problem> {
         let place = api.letters.take(caller).await?;
         let mut limits = api.backend.delivery_limits().await?;
+        // Without a look at the policies a look at letters might delete them, and nobody watches a program that asks again and again.
+        if let Ok(Some(unknown)) = limits.allow(&[]) {
+            return Err(Problem::for_now(format!("nothing was read: {unknown}")));
+        }
         let letters = DeadLetters(api.events.clone());
         let types = Vec::from_iter(chosen.r#type.clone());
         let queues = if chosen.unrouted {
@@ -121,17 +142,17 @@ impl Chosen {
         };
         let limited =
             |error: hatchery_admin::dead_letters::Limited| Problem::new(StatusCode::CONFLICT, error.to_string());
-        let warnings = Vec::from_iter(limits.allow(&queues).map_err(limited)?);
-        Ok(Self { letters, queues, selection: chosen.selection(), warnings, _place: place })
+        limits.allow(&queues).map_err(limited)?;
+        Ok(Self { letters, queues, selection: chosen.selection(), _place: place })
     }
 
     /// Reads one queue after the other. A queue that is missing, or has a message that cannot be read, does not hide the letters of the
     /// others. Fails if that leaves nothing.
     pub(super) async fn read(
-        &mut self,
+        &self,
         mut each: impl FnMut(&LetterQueue, Letter, Standing) + Send,
     ) -> Result<Looked, Problem> {
-        let (mut seen_all, mut warnings, mut missing) = (Vec::new(), std::mem::take(&mut self.warnings), None);
+        let (mut seen_all, mut warnings, mut missing) = (Vec::new(), Vec::new(), None);
         let mut any = false;
         for queue in &self.queues {
             let each = |letter, standing| {
@@ -139,7 +160,10 @@ impl Chosen {
                 each(queue, letter, standing);
             };
             match self.letters.read(queue, &self.selection, PATIENCE, each).await {
-                Ok(seen) => seen_all.push((queue, seen)),
+                Ok(seen) => {
+                    warnings.extend(unseen(queue, seen.unread(), seen.consumers));
+                    seen_all.push((queue, seen));
+                }
                 Err(error) => {
                     let problem = pass_over(error, queue)?;
                     warnings.push(problem.detail().to_owned());

@@ -70,12 +70,13 @@ pub(crate) async fn list(
     let asked: ChosenLetters = query::read(&uri)?;
     refuse(&[
         ("dry_run", asked.dry_run.is_some()),
+        ("digests", asked.digests.is_some()),
         ("at", asked.at.is_some()),
         ("delay", asked.delay.is_some()),
         ("rate", asked.rate.is_some()),
     ])?;
     let limit = usize::try_from(asked.limit(USUAL, MOST)?).unwrap_or_default();
-    let mut chosen = Chosen::new(&api, &caller, &asked).await?;
+    let chosen = Chosen::new(&api, &caller, &asked).await?;
     let (mut groups, mut letters, mut found, mut obsolete, mut room) =
         (Groups::default(), Vec::new(), 0_u64, 0_u64, BYTES);
     let looked = chosen
@@ -125,7 +126,7 @@ pub(crate) async fn show(
     let Asked { unrouted, payload_limit } = query::read(&uri)?;
     let limit = usize::try_from(payload_limit.unwrap_or(SHOWN).min(LARGEST)).unwrap_or_default();
     let asked = ChosenLetters { r#type: Some(event_type), id: Some(id), unrouted, ..ChosenLetters::default() };
-    let mut chosen = Chosen::new(&api, &caller, &asked).await?;
+    let chosen = Chosen::new(&api, &caller, &asked).await?;
     let (mut found, mut letters) = (0, Vec::new());
     let looked = chosen
         .read(|queue, letter, standing| {

@@ -1,6 +1,7 @@
 //! Dead letters: lists, replays and discards.
 
 mod chosen;
+mod lines;
 mod list;
 mod sweep;
 

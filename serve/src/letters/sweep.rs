@@ -1,10 +1,6 @@
 //! `POST /v1/dead-letters/replay` and `discard`: without `"dry_run": false` they only say what they would do.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     Extension,
@@ -15,22 +11,24 @@ use axum::{
 use hatchery::{CancellationToken, jiff::Timestamp};
 use hatchery_admin::{
     dead_letters::{
-        Bounds, Counts, DeadLetters, Due, GroupView, Groups, Keep, Letter, LetterQueue, Selection, Standing, Sweep,
-        Swept, SweptLetters, Tally, group_view, line,
+        Bounds, Counts, DeadLetters, Due, GroupView, Groups, LetterQueue, Selection, Standing, Sweep, Swept,
+        SweptLetters, Tally, group_view, unseen,
     },
     notation::{Span, Time},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::value::RawValue;
 
-use super::chosen::{Chosen, ChosenLetters, MOST, PATIENCE, pass_over, refuse};
+use super::{
+    chosen::{Chosen, ChosenLetters, MOST, PATIENCE, pass_over, refuse},
+    lines::{LetterLine, Lines},
+};
 use crate::{answer::answer, api::Api, body, problem::Problem, tokens::Caller};
 
-/// How long a request may be, in bytes.
-const REQUEST: usize = 16 * 1024;
-/// How many bytes of discarded letters an answer has at most.
-const SAVED: usize = 32 * 1024 * 1024;
+/// How long a request for a replay may be, in bytes.
+const REPLAY: usize = 16 * 1024;
+/// How long a request for a discard may be: it has a digest for each letter.
+const DISCARD: usize = 1024 * 1024;
 /// How many reasons are told apart.
 const REASONS: usize = 1_000;
 
@@ -42,10 +40,12 @@ pub(crate) struct DoneLetters {
     /// The reasons of the letters that it would act on, the most frequent first; only in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<Vec<GroupView>>,
-    /// The discarded letters, each as a line that `topology publish --batch` takes. They are nowhere else.
+    /// The letters that a discard would remove; only in its dry run. Save the lines, then send their digests.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<serde_json::Value>>")]
-    saved: Option<Vec<Box<RawValue>>>,
+    lines: Option<Vec<LetterLine>>,
+    /// Whether there are more letters to discard than `lines` has; only in the dry run of a discard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more: Option<bool>,
     /// Why letters were not seen, or were not acted on. Repeat the request for the rest.
     warnings: Vec<String>,
 }
@@ -64,6 +64,10 @@ impl Verb {
             Self::Discard => "discard",
         }
     }
+
+    fn leaves(self, standing: &Standing) -> bool {
+        matches!(self, Self::Replay(due) if due.leaves(standing))
+    }
 }
 
 pub(crate) async fn replay(
@@ -71,8 +75,8 @@ pub(crate) async fn replay(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let asked: ChosenLetters = body::json(request, REQUEST).await?;
-    refuse(&[("obsolete", asked.obsolete)])?;
+    let asked: ChosenLetters = body::json(request, REPLAY).await?;
+    refuse(&[("obsolete", asked.obsolete), ("digests", asked.digests.is_some())])?;
     let due = match (&asked.at, &asked.delay) {
         (Some(_), Some(_)) => return Err(Problem::bad("`at` and `delay` exclude each other")),
         (Some(Time(at)), None) => Due::At(*at),
@@ -90,18 +94,37 @@ pub(crate) async fn discard(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let asked: ChosenLetters = body::json(request, REQUEST).await?;
+    let asked: ChosenLetters = body::json(request, DISCARD).await?;
+    require_digests(&asked)?;
     refuse(&[("at", asked.at.is_some()), ("delay", asked.delay.is_some()), ("rate", asked.rate.is_some())])?;
     act(api, caller, asked, Verb::Discard).await
 }
 
+/// Fails without the digests of the letters to remove. Whoever has the digests has the letters too, so no answer is their only copy.
+fn require_digests(asked: &ChosenLetters) -> Result<(), Problem> {
+    let is_digest = |digest: &String| digest.len() == 64 && digest.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let wrong = match &asked.digests {
+        None if asked.dry_run == Some(false) => {
+            "a discard takes the `digests` of the letters to remove: the dry run answers with the letters and their digests"
+        }
+        Some(digests) if !digests.iter().all(is_digest) => "a digest is a SHA-256 in 64 hexadecimal digits",
+        _ => return Ok(()),
+    };
+    Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, wrong))
+}
+
 async fn act(api: Arc<Api>, caller: Caller, asked: ChosenLetters, verb: Verb) -> Result<Response, Problem> {
-    let limit = u64::from(asked.limit(MOST, MOST)?);
+    // Among equal letters, no more are removed than there were lines of them.
+    let named = asked.digests.as_ref().map_or(u64::MAX, |digests| u64::try_from(digests.len()).unwrap_or(u64::MAX));
+    let limit = u64::from(asked.limit(MOST, MOST)?).min(named);
+    asked.require_speed(limit)?;
     if asked.dry_run.unwrap_or(true) {
         return dry_run(&api, &caller, &asked, limit, verb).await;
     }
-    // It goes on although the client goes away: letters that are under way are held.
-    let swept = tokio::spawn(async move { sweep(&api, &caller, &asked, limit, verb).await }).await;
+    // If the client goes away, the letters that are under way are done, and no more: they are held for it.
+    let stop = api.stop.child_token();
+    let _ends_with_the_request = stop.clone().drop_guard();
+    let swept = tokio::spawn(async move { sweep(&api, &caller, &asked, limit, verb, &stop).await }).await;
     let done = swept.map_err(|_| Problem::for_now("it has ended without an answer"))??;
     Ok(answer(StatusCode::OK, &done))
 }
@@ -113,19 +136,21 @@ async fn dry_run(
     limit: u64,
     verb: Verb,
 ) -> Result<Response, Problem> {
-    let mut chosen = Chosen::new(api, caller, asked).await?;
-    let (mut tally, mut groups, mut selected) = (Tally::default(), Groups::default(), 0_u64);
-    let leaves = matches!(verb, Verb::Replay(_));
+    let chosen = Chosen::new(api, caller, asked).await?;
+    let (mut tally, mut groups, mut lines) = (Tally::default(), Groups::default(), Lines::default());
+    let (mut selected, mut beyond) = (0_u64, 0_u64);
     let looked = chosen
         .read(|_, letter, standing| {
             selected += 1;
-            match standing {
-                Standing::Obsolete(_) if leaves => tally.obsolete += 1,
-                Standing::Unreadable(_) if leaves => tally.unreadable += 1,
-                _ if tally.done >= limit => tally.others += 1,
-                _ => {
-                    tally.done += 1;
-                    groups.add_one_of(&letter, &standing, REASONS);
+            if verb.leaves(&standing) {
+                tally.leave(&standing);
+            } else if tally.done >= limit {
+                beyond += 1;
+            } else {
+                tally.done += 1;
+                groups.add_one_of(&letter, &standing, REASONS);
+                if matches!(verb, Verb::Discard) {
+                    lines.add(&letter);
                 }
             }
         })
@@ -134,10 +159,14 @@ async fn dry_run(
         return Err(Problem::for_now(format!("which letters are obsolete is not known: {error}")));
     }
     (tally.ready, tally.unread) = (looked.ready, looked.unread);
-    tally.others += looked.read.saturating_sub(selected);
+    tally.others = beyond + looked.read.saturating_sub(selected);
     let swept = SweptLetters { verb: verb.name(), dry_run: true, letters: Counts::would_be(tally), queues: None };
     let groups = Some(groups.largest_first().iter().map(group_view).collect());
-    Ok(answer(StatusCode::OK, &DoneLetters { swept, groups, saved: None, warnings: looked.warnings }))
+    let (lines, more) = match verb {
+        Verb::Replay(_) => (None, None),
+        Verb::Discard => (Some(lines.all), Some(lines.more || beyond > 0)),
+    };
+    Ok(answer(StatusCode::OK, &DoneLetters { swept, groups, lines, more, warnings: looked.warnings }))
 }
 
 /// Acts on one queue after the other, until as many letters are done as may be.
@@ -147,23 +176,22 @@ async fn sweep(
     asked: &ChosenLetters,
     limit: u64,
     verb: Verb,
+    stop: &CancellationToken,
 ) -> Result<DoneLetters, Problem> {
-    let mut chosen = Chosen::new(api, caller, asked).await?;
-    let mut warnings = std::mem::take(&mut chosen.warnings);
+    let chosen = Chosen::new(api, caller, asked).await?;
+    let mut warnings = Vec::new();
     let (mut sum, mut by_queue) = (Tally::default(), BTreeMap::new());
-    let saved = Saved::default();
     for queue in &chosen.queues {
         let left = limit.saturating_sub(sum.done);
         let bounds = Bounds { limit: Some(left), rate: asked.rate };
         let Swept { tally, consumers, interrupted, error } =
-            sweep_one(&chosen.letters, queue, &chosen.selection, bounds, &api.stop, verb, &saved).await;
+            sweep_one(&chosen.letters, queue, &chosen.selection, bounds, stop, verb).await;
         sum.add(tally);
         if error.is_none() || tally.ready > 0 {
             by_queue.insert(queue.name.clone(), Counts::done(tally));
         }
-        if tally.done < left && (tally.unread > 0 || consumers > 0) {
-            warnings
-                .push(format!("not all letters of {} were seen: others hold them, or the broker is slow", queue.name));
+        if tally.done < left {
+            warnings.extend(unseen(queue, tally.unread, consumers));
         }
         if let Some(error) = error {
             match pass_over(error, queue) {
@@ -187,8 +215,7 @@ async fn sweep(
         return Err(Problem::for_now(warnings.join("; ")));
     }
     let swept = SweptLetters { verb: verb.name(), dry_run: false, letters: Counts::done(sum), queues: Some(by_queue) };
-    let saved = matches!(verb, Verb::Discard).then(|| saved.lines());
-    Ok(DoneLetters { swept, groups: None, saved, warnings })
+    Ok(DoneLetters { swept, groups: None, lines: None, more: None, warnings })
 }
 
 async fn sweep_one(
@@ -198,44 +225,11 @@ async fn sweep_one(
     bounds: Bounds,
     stop: &CancellationToken,
     verb: Verb,
-    saved: &Saved,
 ) -> Swept {
     let sweep = Sweep { queue, selection, bounds, patience: PATIENCE, stop, progress: &|_| () };
     match verb {
         Verb::Replay(due) => letters.replay(sweep, due).await,
-        Verb::Discard => {
-            let saved = saved.clone();
-            let keep: Keep = Arc::new(move |letters: &[Letter]| saved.keep(letters));
-            letters.discard(sweep, keep).await
-        }
-    }
-}
-
-/// The discarded letters of an answer.
-#[derive(Clone, Default)]
-struct Saved(Arc<Mutex<(Vec<Box<RawValue>>, usize)>>);
-
-impl Saved {
-    /// Keeps letters for the answer. Fails if they have no room in it: they stay in their queue.
-    fn keep(&self, letters: &[Letter]) -> io::Result<()> {
-        let lines: Vec<Box<RawValue>> = letters
-            .iter()
-            .map(|letter| {
-                let line = String::from_utf8(line(letter)?).map_err(io::Error::other)?;
-                RawValue::from_string(line).map_err(io::Error::other)
-            })
-            .collect::<io::Result<_>>()?;
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = kept.1 + lines.iter().map(|line| line.get().len()).sum::<usize>();
-        if bytes > SAVED {
-            return Err(io::Error::other("an answer has no room for so many; set a lower `limit`"));
-        }
-        kept.0.extend(lines);
-        kept.1 = bytes;
-        Ok(())
-    }
-
-    fn lines(self) -> Vec<Box<RawValue>> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).0)
+        // The client has them from the dry run.
+        Verb::Discard => letters.discard(sweep, Arc::new(|_| Ok(()))).await,
     }
 }

@@ -15,11 +15,13 @@ export async function sweep(verb, chosen, said, again) {
   put(said, el("p", { class: "muted" }, "A dry run: nothing is changed …"));
   const would = await post(`/v1/dead-letters/${verb}`, { ...chosen, dry_run: true });
   put(said);
-  const number = would.letters.would_be_done;
+  const discards = verb === "discard";
+  const number = discards ? would.lines.length : would.letters.would_be_done;
   const what = [
     number === 0
       ? el("p", {}, `Nothing to ${verb}.`)
-      : el("p", {}, verb === "replay" ? "They run again, with 0 attempts." : "They leave the broker. The page gives you a file with them, which is the only copy."),
+      : el("p", {}, discards ? "They leave the broker. The page gives you a file with them first, which is then the only copy." : "They run again, with 0 attempts."),
+    discards && would.more && el("p", {}, "More letters match. They stay: discard again for the rest."),
     el("ul", { class: "plain" }, would.groups.slice(0, REASONS).map((group) => el("li", {}, el("b", {}, count(group.count)), ` ${group.failure}`)),
       would.groups.length > REASONS && el("li", { class: "muted" }, `and ${counted(would.groups.length - REASONS, "more reason")}`)),
     left(would),
@@ -28,14 +30,16 @@ export async function sweep(verb, chosen, said, again) {
     put(said, what);
     return;
   }
-  const action = `${verb === "replay" ? "Replay" : "Discard"} ${counted(number, "letter")}`;
-  if (!(await confirm(`${action}?`, what, action, { danger: verb === "discard" }))) return;
-  put(said, el("p", { class: "muted" }, "The letters are on their way …"));
+  const action = `${discards ? "Discard" : "Replay"} ${counted(number, "letter")}`;
+  if (!(await confirm(`${action}?`, what, action, { danger: discards }))) return;
+  const saved = discards && file(would.lines);
+  put(said, el("p", { class: "muted" }, "The letters are on their way …"), saved);
   // Those that have come meanwhile were not asked about.
-  const done = await post(`/v1/dead-letters/${verb}`, { ...chosen, limit: Math.min(number, 10_000), dry_run: false });
+  const named = discards ? { digests: would.lines.map(({ digest }) => digest) } : { limit: Math.min(number, 10_000) };
+  const done = await post(`/v1/dead-letters/${verb}`, { ...chosen, ...named, dry_run: false });
   const words = `${DONE[verb]}: ${counted(done.letters.done, "letter")}.`;
   lookNow();
-  const result = el("div", {}, el("p", {}, el("b", {}, words)), left(done), done.saved?.length > 0 && file(done.saved));
+  const result = el("div", {}, el("p", {}, el("b", {}, words)), left(done), saved);
   // The view is drawn anew, and has what was done on top.
   await again();
   document.querySelector(".view [role=status]")?.replaceChildren(result);
@@ -53,10 +57,10 @@ function left({ letters, warnings }) {
 }
 
 /** Returns a link to a file of letters, as `topology publish --batch` takes them, and takes it at once. */
-function file(saved) {
-  const text = saved.map((line) => `${JSON.stringify(line)}\n`).join("");
+function file(lines) {
+  const text = lines.map(({ line }) => `${line}\n`).join("");
   const name = `discarded-${new Date().toISOString().replace(/[:.]/g, "-")}.ndjson`;
   const link = el("a", { href: URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" })), download: name }, name);
-  setTimeout(() => link.click());
-  return el("p", {}, "The discarded letters are in the file ", link, ", and nowhere else.");
+  link.click();
+  return el("p", {}, "The letters are in the file ", link, ".");
 }

@@ -58,9 +58,14 @@ impl Serving {
 
     /// Starts a server with further arguments, and waits until it answers. Its log goes to the file `log`.
     pub(super) async fn with(place: &Place<'_>, amqp: &str, arguments: &[&str]) -> Self {
+        Self::managed(place, amqp, &place.declared.host.management(), arguments).await
+    }
+
+    /// Starts a server that asks this management API.
+    pub(super) async fn managed(place: &Place<'_>, amqp: &str, management: &str, arguments: &[&str]) -> Self {
         let port = free_port();
         let mut command = place.command(&["serve", "--listen", &format!("127.0.0.1:{port}")]);
-        command.args(arguments).env("AMQP_URL", amqp).env("RABBITMQ_MANAGEMENT_URL", place.declared.host.management());
+        command.args(arguments).env("AMQP_URL", amqp).env("RABBITMQ_MANAGEMENT_URL", management);
         command.stderr(File::options().create(true).append(true).open(place.path("log")).unwrap());
         let mut process = Process::spawn(command);
         let client = Client::builder().tls_certs_only([]).no_proxy().timeout(PATIENCE).build().unwrap();

@@ -4,10 +4,10 @@ use std::mem;
 
 use hatchery::{BrokerError, RegisterError};
 use hatchery_admin::dead_letters::{
-    DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Seen, Selection, Standing,
+    DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Seen, Selection, Standing, unseen,
 };
 
-use super::{filters::Filters, view::letters};
+use super::filters::Filters;
 use crate::{
     args::Common,
     connect,
@@ -151,18 +151,7 @@ fn warn_left_file(queue: &LetterQueue, output: Output) {
 
 /// Warns of letters that a look or a sweep has not seen.
 pub(super) fn warn_unseen(queue: &LetterQueue, unread: u64, consumers: u32, output: Output) {
-    let name = &queue.name;
-    if unread > 0 {
-        let (letters, were) = (letters(unread), if unread == 1 { "was" } else { "were" });
-        output.warn(&format!(
-            "{letters} of {name} {were} ready and could not be read: others hold them, or the broker is slow"
-        ));
-    }
-    if consumers > 0 {
-        let readers =
-            if consumers == 1 { "1 consumer reads".to_owned() } else { format!("{consumers} consumers read") };
-        output.warn(&format!(
-            "{readers} {name}; letters that others hold are not seen here, and may come back in another order"
-        ));
+    for warning in unseen(queue, unread, consumers) {
+        output.warn(&warning);
     }
 }

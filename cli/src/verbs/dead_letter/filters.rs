@@ -58,6 +58,7 @@ impl Filters {
             since: self.since,
             until: self.until,
             obsolete: false,
+            digests: None,
         }
     }
 

@@ -1,0 +1,41 @@
+//! The letters that a discard would remove, as lines. The client saves them before it names those to remove.
+
+use hatchery_admin::dead_letters::{Letter, digest, line};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// How many bytes the lines of an answer have together at most, unless one alone has more.
+const BYTES: usize = 32 * 1024 * 1024;
+
+/// A letter that a discard would remove.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct LetterLine {
+    /// The SHA-256 of the line.
+    digest: String,
+    /// The letter as a line that `topology publish --batch` takes. Save the text as it is: a JSON parser may change numbers of the payload.
+    line: String,
+}
+
+/// The lines of an answer.
+#[derive(Default)]
+pub(super) struct Lines {
+    pub(super) all: Vec<LetterLine>,
+    bytes: usize,
+    /// Whether a letter had no room.
+    pub(super) more: bool,
+}
+
+impl Lines {
+    /// Adds a letter if it has room, and all before it had.
+    pub(super) fn add(&mut self, letter: &Letter) {
+        let text = line(letter).ok().and_then(|line| String::from_utf8(line).ok());
+        let fits = |line: &String| self.all.is_empty() || self.bytes + line.len() <= BYTES;
+        match text.filter(|line| !self.more && fits(line)) {
+            Some(line) => {
+                self.bytes += line.len();
+                self.all.push(LetterLine { digest: digest(line.as_bytes()), line });
+            }
+            None => self.more = true,
+        }
+    }
+}

@@ -8,6 +8,11 @@ pub use crate::{
     },
 };
 
+pub mod in_memory {
+    //! A topology without servers.
+    pub use crate::connect::InMemory;
+}
+
 pub mod schedules {
     //! The effects of schedules.
     pub use crate::schedules::{RepairError, Repairer, change, time};

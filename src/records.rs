@@ -3,7 +3,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -55,6 +58,8 @@ const LAST: Duration = Duration::from_secs(2);
 /// Publishes records in the background.
 pub struct Records {
     told: Told,
+    /// The events that the broker has confirmed.
+    published: AtomicU64,
     exchange: String,
     /// The program and its host, for the field `by`.
     by: String,
@@ -87,7 +92,7 @@ impl Records {
         let (buffer, waiting) = mpsc::channel(BUFFER);
         let (open, dropped, closing) = (watch::Sender::new(0), Arc::default(), CancellationToken::new());
         let publishing = TaskTracker::new();
-        (Self { told, exchange, by, buffer, open, dropped, closing, publishing }, waiting)
+        (Self { told, published: AtomicU64::new(0), exchange, by, buffer, open, dropped, closing, publishing }, waiting)
     }
 
     /// Tells what has happened to an event.
@@ -99,9 +104,16 @@ impl Records {
 
     /// Tells that the broker has confirmed an event.
     pub(crate) fn tell_published(&self, event: &Event, due: Timestamp) {
+        self.published.fetch_add(1, Ordering::Relaxed);
         if self.told.takes(&TransitionName::Published) {
             self.send(|| LifeCycleRecord::published(event, due, Timestamp::now(), Some(&self.by)));
         }
+    }
+
+    /// Returns how many events the broker has confirmed.
+    #[cfg(feature = "internals")]
+    pub(crate) fn published(&self) -> u64 {
+        self.published.load(Ordering::Relaxed)
     }
 
     /// Tells of a transition that no run causes: a person's command, a pause, a breaker. `fill` adds what the record says about it.

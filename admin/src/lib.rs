@@ -43,6 +43,7 @@ mod events;
 pub mod figures;
 #[doc(hidden)]
 pub mod graph;
+mod in_memory;
 mod leftover_types;
 #[doc(hidden)]
 pub mod live;
@@ -71,6 +72,7 @@ pub use hatchery::internals::switches::{Name, Pause, Paused, PausedBy, Switches}
 pub use {
     admin::Admin,
     error::AdminError,
+    in_memory::{AppliedInMemory, InMemoryAdmin},
     register::Looked,
     results::{
         Applied, Asked, Doomed, LeftoverType, LeftoverTypes, Options, PauseChange, Planned, ScheduleChange,

@@ -13,7 +13,7 @@ use crate::{
     log,
     output::Output,
     verbs::{
-        apply, breaker, completions, dead_letter, destroy, events, export, graph, init, man, pause, plan, publish,
+        apply, breaker, completions, dead_letter, destroy, dev, events, export, graph, init, man, pause, plan, publish,
         schedule, schema, serve, source, status, trace, validate, work,
     },
 };
@@ -26,6 +26,7 @@ use crate::{
 #[command(after_long_help = "\
 Examples:
   topology init                            a topology.yaml to start from
+  topology dev --echo                      try it, with no broker
   topology validate                        check it, with no broker
   topology graph                           draw it
   topology plan                            show what would change on the broker
@@ -67,6 +68,7 @@ enum Verb {
     Plan(plan::Args),
     Apply(apply::Args),
     Destroy(destroy::Args),
+    Dev(dev::Args),
     Publish(publish::Args),
     Work(work::Args),
     Source(source::Args),
@@ -114,7 +116,7 @@ fn colors(arguments: &[OsString]) -> ColorChoice {
 /// Starts the log.
 pub(crate) fn log(cli: &Cli) {
     // A worker and a server run for days unattended, so they log at `info` without being asked.
-    let at_work = u8::from(matches!(cli.verb, Verb::Work(_) | Verb::Serve(_)));
+    let at_work = u8::from(matches!(cli.verb, Verb::Work(_) | Verb::Serve(_) | Verb::Dev(_)));
     let level = match cli.common.verbose.saturating_add(at_work) {
         0 => "hatchery=warn",
         1 => "hatchery=info",
@@ -144,6 +146,7 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Plan(args) => plan::run(&common, &args, output).await,
             Verb::Apply(args) => apply::run(&common, &args, output).await,
             Verb::Destroy(args) => destroy::run(&common, &args, output).await,
+            Verb::Dev(args) => Box::pin(dev::run(&common, &args, output)).await,
             Verb::Publish(args) => publish::run(&common, args, output).await,
             Verb::Work(args) => work::run(&common, args, output).await,
             Verb::Source(args) => source::run(&common, &args, output),
@@ -213,8 +216,9 @@ mod tests {
     fn every_command_has_a_schema_of_its_json() {
         let leaves = commands().into_iter().filter(|command| !command.has_subcommands());
         let names = leaves.filter_map(|command| Some(command.get_bin_name()?.strip_prefix("topology ")?.to_owned()));
-        // One prints a script of a shell, and the other one nothing: it answers over HTTP.
-        let names: BTreeSet<String> = names.filter(|name| !["completions", "serve"].contains(&name.as_str())).collect();
+        // They print a script of a shell, nothing but answers over HTTP, and what a person reads meanwhile.
+        let names: BTreeSet<String> =
+            names.filter(|name| !["completions", "serve", "dev"].contains(&name.as_str())).collect();
         assert_eq!(names, schema::commands().map(str::to_owned).collect());
         for command in schema::commands() {
             for ndjson in [false, true] {

@@ -24,7 +24,7 @@ pub(crate) fn fitted(mut command: Command) -> Command {
 fn unused(verb: &str) -> Vec<&'static str> {
     let servers = [&[AMQP, REDIS, MANAGEMENT][..], &TLS].concat();
     match verb {
-        "init" | "validate" | "graph" | "source" => servers,
+        "init" | "validate" | "graph" | "source" | "dev" => servers,
         "schema" | "completions" | "man" => [&servers[..], &[FILE]].concat(),
         // The broker's URL names the virtual host; nothing connects to it.
         "export" => servers.into_iter().filter(|option| *option != AMQP).collect(),

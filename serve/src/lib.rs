@@ -45,6 +45,7 @@ mod description;
 mod figures;
 mod guard;
 mod holder;
+mod in_memory;
 mod known;
 mod letters;
 mod local;

@@ -21,9 +21,9 @@ use self::{
     record::{Record, Recorder},
 };
 use crate::{
-    adapters::memory::{MemoryBroker, MemoryRegister, Waiting},
+    adapters::memory::Waiting,
+    connect::InMemory,
     domain::{
-        compile::{Queue, compile},
         event::Event,
         names::Names,
         source::SourceSpec,
@@ -34,7 +34,6 @@ use crate::{
         words::{EventType, UnknownType, Word},
     },
     operate::Events,
-    ports::{Clock, Register},
     publish::publisher::Publisher,
     work::{Summary, WorkError, Worker},
 };
@@ -54,11 +53,7 @@ pub struct TestHatchery {
 }
 
 struct TestInner {
-    topology: Arc<Topology>,
-    clock: Arc<PausedClock>,
-    broker: MemoryBroker,
-    register: Arc<MemoryRegister>,
-    publisher: Publisher,
+    hatchery: InMemory,
     record: Arc<Record>,
     workers: Mutex<Vec<Started>>,
 }
@@ -90,41 +85,28 @@ impl TestHatchery {
     /// As [`new`](Self::new).
     #[must_use]
     pub fn starting_at(topology: Topology, now: Timestamp) -> Self {
-        let mut desired = compile(&topology).unwrap_or_else(|error| panic!("{error}"));
-        let names = Names::new(topology.name.clone());
-        let foreign = topology.sources.iter().filter(|(_, source)| !source.is_declared());
-        let foreign = foreign.map(|(name, source)| Queue { name: source.queue(&names, name), arguments: [].into() });
-        desired.queues.extend(foreign);
-        let (topology, clock) = (Arc::new(topology), Arc::new(PausedClock::starting_at(now)));
-        let broker = MemoryBroker::new(&desired, clock.clone());
-        let register = Arc::new(MemoryRegister::new(clock.clone(), topology.redis.backlog_retention));
-        let port: Arc<dyn Register> = register.clone();
-        let publisher = Publisher::new(Arc::clone(&topology), Arc::new(broker.clone()), &port, clock.clone());
-        let (record, workers) = (Arc::default(), Mutex::default());
-        Self { shared: Arc::new(TestInner { topology, clock, broker, register, publisher, record, workers }) }
+        let clock = Arc::new(PausedClock::starting_at(now));
+        let hatchery = InMemory::new(topology, clock).unwrap_or_else(|error| panic!("{error}"));
+        Self { shared: Arc::new(TestInner { hatchery, record: Arc::default(), workers: Mutex::default() }) }
     }
 
     /// Returns a publisher, like [`Hatchery::publisher`](crate::Hatchery::publisher).
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        self.shared.publisher.clone()
+        self.shared.hatchery.publisher()
     }
 
     /// Returns a worker without handlers, like [`Hatchery::worker`](crate::Hatchery::worker). [`start`](Self::start) starts it
     /// and records its runs.
     #[must_use]
     pub fn worker(&self) -> Worker {
-        let TestInner { topology, clock, broker, register, .. } = &*self.shared;
-        let worker = Worker::new(Arc::clone(topology), Arc::new(broker.clone()), register.clone(), clock.clone());
-        worker.publishing(self.publisher())
+        self.shared.hatchery.worker()
     }
 
     /// Returns an [`Events`], like [`Hatchery::events`](crate::Hatchery::events), to list and change waiting events.
     #[must_use]
     pub fn events(&self) -> Events {
-        let TestInner { topology, clock, broker, register, .. } = &*self.shared;
-        let broker = Arc::new(broker.clone());
-        Events::new(Arc::clone(topology), broker, register.clone(), register.clone(), clock.clone())
+        self.shared.hatchery.events()
     }
 
     /// Puts a message into the queue of a source, as another program would. Without an id it has no property `message_id`.
@@ -137,7 +119,7 @@ impl TestHatchery {
         let properties = Properties { message_id: message_id.map(ToOwned::to_owned), ..Properties::default() };
         let queue = spec.queue(&self.names(), name);
         let message = wire::Incoming { routing_key: queue.clone(), properties, body: body.into() };
-        self.shared.broker.put(&queue, message);
+        self.shared.hatchery.broker.put(&queue, message);
     }
 
     /// Pauses a type, as `topology pause` does: what runs is finished, and nothing else of the type is started before a
@@ -162,7 +144,7 @@ impl TestHatchery {
 
     /// Starts a worker, which runs whenever the test awaits something. Several workers behave like several processes.
     pub fn start<S: Send + 'static>(&self, worker: Worker<S>) {
-        let (record, clock) = (Arc::clone(&self.shared.record), self.shared.clock.clone());
+        let (record, clock) = (Arc::clone(&self.shared.record), self.shared.hatchery.clock.clone());
         let worker = worker
             .wrap_handlers(|handler| Arc::new(Recorder { handler, record: Arc::clone(&record), clock: clock.clone() }));
         let stop = CancellationToken::new();
@@ -221,7 +203,7 @@ impl TestHatchery {
     /// Returns the time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.shared.clock.now()
+        self.shared.hatchery.clock.now()
     }
 
     /// Advances the time, and runs everything that is due by then, each event at its time. The last instant takes a
@@ -275,7 +257,7 @@ impl TestHatchery {
     pub fn waiting(&self, event_type: &str) -> Vec<WaitingEvent> {
         let event_type = self.known(event_type);
         let dead_letters = self.names().dead_letters(event_type);
-        let all = self.shared.broker.waiting().into_iter().filter(|waiting| waiting.queue != dead_letters);
+        let all = self.shared.hatchery.broker.waiting().into_iter().filter(|waiting| waiting.queue != dead_letters);
         let of_type = |waiting: Waiting| {
             let (first, _) = waiting.message.routing_key.split_once('.')?;
             let (queue, expires) = (waiting.queue, waiting.expires);
@@ -297,7 +279,7 @@ impl TestHatchery {
     pub fn dead_letters(&self, event_type: &str) -> Vec<Event> {
         let event_type = self.known(event_type);
         let queue = self.names().dead_letters(event_type);
-        let letters = self.shared.broker.waiting().into_iter().filter(|waiting| waiting.queue == queue);
+        let letters = self.shared.hatchery.broker.waiting().into_iter().filter(|waiting| waiting.queue == queue);
         letters.filter_map(|letter| self.read(event_type, letter.message)).collect()
     }
 
@@ -308,7 +290,7 @@ impl TestHatchery {
     #[must_use]
     pub fn unmappable(&self, source: &str) -> Vec<String> {
         let queue = self.names().source_dead_letters(self.known_source(source).0);
-        let letters = self.shared.broker.waiting().into_iter().filter(|waiting| waiting.queue == queue);
+        let letters = self.shared.hatchery.broker.waiting().into_iter().filter(|waiting| waiting.queue == queue);
         let reason = |letter: Waiting| Some(letter.message.properties.headers.get("reason")?.as_str()?.to_owned());
         letters.filter_map(reason).collect()
     }
@@ -319,14 +301,14 @@ impl TestHatchery {
 
     fn change_switches(&self, change: impl FnOnce(Switches) -> Switches) {
         let stream = self.names().control();
-        let last = self.shared.broker.last_of(&stream).and_then(|text| Switches::read(&text).ok());
+        let last = self.shared.hatchery.broker.last_of(&stream).and_then(|text| Switches::read(&text).ok());
         let body = change(last.unwrap_or_default()).text().into();
         let message = wire::Incoming { routing_key: stream.clone(), properties: Properties::default(), body };
-        self.shared.broker.put(&stream, message);
+        self.shared.hatchery.broker.put(&stream, message);
     }
 
     fn names(&self) -> Names {
-        Names::new(self.shared.topology.name.clone())
+        Names::new(self.shared.hatchery.topology.name.clone())
     }
 
     /// Cannot fail: every message here was published by a publisher or a worker, so each is a valid event.
@@ -336,7 +318,7 @@ impl TestHatchery {
 
     /// Panics on an unknown type: a misspelt type has no runs, so a test that expects none would pass.
     fn known(&self, event_type: &str) -> &EventType {
-        let types = &self.shared.topology.types;
+        let types = &self.shared.hatchery.topology.types;
         match types.get_key_value(event_type) {
             Some((event_type, _)) => event_type,
             None => panic!("{}", UnknownType::among(event_type, types.keys())),
@@ -344,7 +326,7 @@ impl TestHatchery {
     }
 
     fn known_source(&self, source: &str) -> (&Word, &SourceSpec) {
-        let sources = &self.shared.topology.sources;
+        let sources = &self.shared.hatchery.topology.sources;
         sources.get_key_value(source).unwrap_or_else(|| panic!("there is no source `{source}` in the file"))
     }
 
@@ -367,8 +349,11 @@ impl Started {
 
 impl fmt::Debug for TestHatchery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TestInner { topology, record, .. } = &*self.shared;
+        let TestInner { hatchery, record, .. } = &*self.shared;
         let runs = record.len();
-        f.debug_struct("TestHatchery").field("topology", &topology.name).field("runs", &runs).finish_non_exhaustive()
+        f.debug_struct("TestHatchery")
+            .field("topology", &hatchery.topology.name)
+            .field("runs", &runs)
+            .finish_non_exhaustive()
     }
 }

@@ -68,6 +68,13 @@ macro_rules! counters {
             $($(#[$of_source_doc])* pub $of_source: u64),*
         }
 
+        impl std::ops::AddAssign for Summary {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+                $(self.$of_source += other.$of_source;)*
+            }
+        }
+
         impl Totals {
             pub(super) fn summary(&self) -> Summary {
                 Summary {

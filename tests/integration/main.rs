@@ -5,6 +5,7 @@
 
 mod connections;
 mod dead_letter;
+mod dev;
 mod events;
 mod exec;
 mod faults;

@@ -9,6 +9,7 @@ mod failing;
 mod finding;
 mod findings;
 mod gather;
+mod in_memory;
 mod late;
 mod observation;
 mod redis;
@@ -27,6 +28,7 @@ mod workers;
 
 use tokio::time::sleep;
 
+pub(crate) use self::in_memory::{counts as counts_in_memory, status as in_memory};
 pub use self::{
     document::Document,
     finding::{Cure, Failing, Finding, Letters, OpenBreaker, Queue},

@@ -2,12 +2,15 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use hatchery::internals::{
-    compile::Desired,
-    names::Names,
-    switches::{Name, Pause, Paused, Switches},
-    time,
-    words::{Word, nearest},
+use hatchery::{
+    Topology,
+    internals::{
+        compile::Desired,
+        names::Names,
+        switches::{Name, Pause, Paused, Switches},
+        time,
+        words::{Word, nearest},
+    },
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -33,6 +36,17 @@ pub enum Until {
     At(Timestamp),
     /// This long after it began.
     After(Duration),
+}
+
+impl Until {
+    /// Returns the end of a pause that begins now.
+    pub(crate) fn after(self, now: Timestamp) -> Result<Timestamp, AdminError> {
+        let until = match self {
+            Self::At(time) => time,
+            Self::After(after) => time::later(now, after),
+        };
+        if until > now { Ok(until) } else { Err(AdminError::Past(until)) }
+    }
 }
 
 /// The result of a pause or a resume.
@@ -102,21 +116,14 @@ impl Admin {
         patience: Duration,
         watch: &dyn Watch,
     ) -> Result<Switched, AdminError> {
-        what.iter().try_for_each(|of| self.known(of))?;
+        what.iter().try_for_each(|of| known_name(self.topology(), of))?;
         let since = self.time().await?;
-        let until = until.map(|until| match until {
-            Until::At(time) => time,
-            Until::After(after) => time::later(since, after),
-        });
-        if let Some(until) = until.filter(|until| *until <= since) {
-            return Err(AdminError::Past(until));
-        }
+        let until = until.map(|until| until.after(since)).transpose()?;
         // Workers with an older file know a type by its former name.
-        let names: Vec<Paused> = what.iter().flat_map(|of| self.with_former(of)).collect();
+        let names: Vec<Paused> = what.iter().flat_map(|of| with_former(self.topology(), of)).collect();
         let next = |known: Option<&Switches>| {
             let known = known.cloned().ok_or(AdminError::NoSwitches)?;
-            let pause = |of: &Paused| Pause::of_person(of.clone(), reason, since, until);
-            Ok(Some(names.iter().fold(known, |switches, of| switches.with(pause(of), since))))
+            Ok(Some(with_pauses(known, &names, reason, since, until)))
         };
         let (before, after) = self.change(FIRST, patience, watch, next).await?;
         let after = of_these(after, what, since);
@@ -135,52 +142,22 @@ impl Admin {
     /// # Errors
     /// As [`pause`](Self::pause).
     pub async fn resume(&self, what: &[Paused], patience: Duration, watch: &dyn Watch) -> Result<Switched, AdminError> {
-        what.iter().try_for_each(|of| self.known(of))?;
+        what.iter().try_for_each(|of| known_name(self.topology(), of))?;
         let now = self.time().await?;
         // A pause of a former name would come back with the next apply.
-        let names: Vec<Paused> = what.iter().flat_map(|of| self.with_former(of)).collect();
+        let names: Vec<Paused> = what.iter().flat_map(|of| with_former(self.topology(), of)).collect();
         let next = |known: Option<&Switches>| {
             let known = known.cloned().ok_or(AdminError::NoSwitches)?;
-            let is_paused = known.pauses.iter().any(|pause| names.contains(&pause.of));
-            Ok(is_paused.then(|| names.iter().fold(known, |switches, of| switches.without(of, now))))
+            Ok(without_pauses(known, &names, now))
         };
         let (before, after) = self.change(FIRST, patience, watch, next).await?;
-        let switches = after.clone().unwrap_or_default();
-        let held = what.iter().filter_map(|of| Some((of.clone(), switches.paused(of, now)?.clone())));
         Ok(Switched {
             before: of_these(before, what, now),
-            held: held.collect(),
+            held: held(after.as_ref(), what, now),
             next: self.resume_schedules(what).await.map_err(|error| unfinished(&error))?,
             after: of_these(after, what, now),
             not_following: Vec::new(),
         })
-    }
-
-    /// Refuses a name that the file does not have.
-    fn known(&self, of: &Paused) -> Result<(), AdminError> {
-        let topology = self.topology();
-        let known: Vec<&str> = match of {
-            Paused::All => Vec::new(),
-            Paused::Type(_) => topology.types.keys().map(Word::as_str).collect(),
-            Paused::Source(_) => topology.sources.keys().map(Word::as_str).collect(),
-            Paused::Schedule(_) => topology.schedules.keys().map(Word::as_str).collect(),
-        };
-        match of.parts() {
-            (kind, Some(name)) if !known.contains(&name.as_str()) => {
-                let nearest = nearest(name.as_str(), known).map(str::to_owned);
-                Err(AdminError::UnknownName { kind, name: name.to_string(), nearest })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn with_former(&self, of: &Paused) -> Vec<Paused> {
-        let former = match of {
-            Paused::Type(name) => self.topology().types.get(&name.0).map(|spec| spec.renamed_from.clone()),
-            Paused::All | Paused::Source(_) | Paused::Schedule(_) => None,
-        };
-        let former = former.unwrap_or_default().into_iter().map(|was| Paused::Type(Name(was)));
-        former.chain([of.clone()]).collect()
     }
 
     /// Waits until no worker consumes the queues of what is paused. Returns those that still have consumers after ten seconds.
@@ -247,6 +224,57 @@ impl Admin {
     }
 }
 
+/// Refuses a name that the file does not have.
+pub(crate) fn known_name(topology: &Topology, of: &Paused) -> Result<(), AdminError> {
+    let known: Vec<&str> = match of {
+        Paused::All => Vec::new(),
+        Paused::Type(_) => topology.types.keys().map(Word::as_str).collect(),
+        Paused::Source(_) => topology.sources.keys().map(Word::as_str).collect(),
+        Paused::Schedule(_) => topology.schedules.keys().map(Word::as_str).collect(),
+    };
+    match of.parts() {
+        (kind, Some(name)) if !known.contains(&name.as_str()) => {
+            let nearest = nearest(name.as_str(), known).map(str::to_owned);
+            Err(AdminError::UnknownName { kind, name: name.to_string(), nearest })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns what is paused, under its former names too.
+pub(crate) fn with_former(topology: &Topology, of: &Paused) -> Vec<Paused> {
+    let former = match of {
+        Paused::Type(name) => topology.types.get(&name.0).map(|spec| spec.renamed_from.clone()),
+        Paused::All | Paused::Source(_) | Paused::Schedule(_) => None,
+    };
+    let former = former.unwrap_or_default().into_iter().map(|was| Paused::Type(Name(was)));
+    former.chain([of.clone()]).collect()
+}
+
+/// Adds pauses of a person.
+pub(crate) fn with_pauses(
+    known: Switches,
+    names: &[Paused],
+    reason: &str,
+    since: Timestamp,
+    until: Option<Timestamp>,
+) -> Switches {
+    let pause = |of: &Paused| Pause::of_person(of.clone(), reason, since, until);
+    names.iter().fold(known, |switches, of| switches.with(pause(of), since))
+}
+
+/// Ends pauses. `None` if there are none.
+pub(crate) fn without_pauses(known: Switches, names: &[Paused], now: Timestamp) -> Option<Switches> {
+    let is_paused = known.pauses.iter().any(|pause| names.contains(&pause.of));
+    is_paused.then(|| names.iter().fold(known, |switches, of| switches.without(of, now)))
+}
+
+/// Returns the pauses that hold these names all the same.
+pub(crate) fn held(after: Option<&Switches>, what: &[Paused], now: Timestamp) -> Vec<(Paused, Pause)> {
+    let held = |of: &Paused| Some((of.clone(), after?.paused(of, now)?.clone()));
+    what.iter().filter_map(held).collect()
+}
+
 /// Returns those of these queues that the list of all consumers has.
 fn listed_consumers(queues: &[String], all: &[Consumer]) -> Vec<NotFollowing> {
     let listed = queues.iter().map(|queue| {
@@ -283,7 +311,7 @@ fn consumed(admin: &Admin, names: &Names, what: &[Paused]) -> BTreeSet<String> {
 }
 
 /// Returns the pauses of these that are not over.
-fn of_these(switches: Option<Switches>, what: &[Paused], now: Timestamp) -> Vec<Pause> {
+pub(crate) fn of_these(switches: Option<Switches>, what: &[Paused], now: Timestamp) -> Vec<Pause> {
     let pauses = switches.unwrap_or_default().pauses.into_iter();
     pauses.filter(|pause| what.contains(&pause.of) && pause.lasts(now)).collect()
 }

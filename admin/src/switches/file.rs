@@ -87,7 +87,7 @@ fn has_stream(observed: &Observed, owner: &str) -> bool {
 
 /// Returns the next snapshot by the file: with its pauses, and with those of the former names of its types. `None` if the last one has
 /// all of that.
-fn of_file(
+pub(crate) fn of_file(
     topology: &Topology,
     known: Option<&Switches>,
     former: Option<&Switches>,
@@ -114,7 +114,7 @@ fn of_file(
     (!is_known).then_some(next)
 }
 
-fn changes(before: &Switches, after: &Switches, now: Timestamp) -> Vec<PauseChange> {
+pub(crate) fn changes(before: &Switches, after: &Switches, now: Timestamp) -> Vec<PauseChange> {
     let lasting = |switches: &Switches| -> Vec<Pause> {
         switches.pauses.iter().filter(|pause| pause.lasts(now)).cloned().collect()
     };

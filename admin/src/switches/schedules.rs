@@ -71,7 +71,7 @@ impl Admin {
 }
 
 /// The switches are written, and Redis or the broker does not know of them yet.
-pub(super) fn unfinished(error: &SchedulesError) -> AdminError {
+pub(crate) fn unfinished(error: &SchedulesError) -> AdminError {
     let why = format!("the switches are written, but not all schedules follow them yet: {error}. Run it again");
     AdminError::Partly { why, left: None }
 }

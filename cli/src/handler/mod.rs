@@ -1,6 +1,7 @@
-//! The handlers of `topology work`: a program ([`exec`]), or an HTTP service ([`http`]).
+//! The handlers of `topology work` and `topology dev`: a program ([`exec`]), or an HTTP service ([`http`]).
 
 mod answer;
+pub(crate) mod args;
 pub mod exec;
 pub(crate) mod fields;
 pub mod http;

@@ -5,6 +5,7 @@ pub(crate) mod breaker;
 pub(crate) mod completions;
 pub(crate) mod dead_letter;
 pub(crate) mod destroy;
+pub(crate) mod dev;
 pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod graph;

@@ -1,28 +1,19 @@
 //! `topology work`: runs a program or calls an HTTP service for each event.
 
-use std::{ffi::OsString, path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
+use std::{ffi::OsString, str::FromStr as _, sync::Arc, time::Duration};
 
-use anyhow::Context as _;
 use clap::builder::BoolishValueParser;
 use hatchery::{
-    EventType, Handler, Summary, Topology, UnknownType, Word, WorkError,
-    internals::{
-        bounded_file::{self, SMALL},
-        secret_url::UrlText,
-        spec::TypeSpec,
-        words::nearest,
-    },
+    EventType, Summary, Topology, UnknownType, Word, WorkError,
+    internals::{spec::TypeSpec, words::nearest},
     parse_duration,
 };
 
 use crate::{
-    args::{Common, UsageError, shown},
+    args::Common,
     connect,
     exit::{Ended, Exit},
-    handler::{
-        exec::{Exec, HandlerOutput},
-        http::{Http, ServiceUrl},
-    },
+    handler::args::HandlerArgs,
     listen, load,
     output::Output,
     stop::Stop,
@@ -33,7 +24,7 @@ use crate::{
 #[derive(clap::Args)]
 #[command(override_usage = "topology work [OPTIONS] --type <TYPE> (--exec <CMD>... | --http <URL>)\n       \
                             topology work [OPTIONS] --source <NAME>")]
-#[command(group(clap::ArgGroup::new("handler").args(["exec", "http"])))]
+#[command(group(clap::ArgGroup::new("handler").args(["exec", "http"]).requires("types")))]
 #[command(after_long_help = "\
 Examples:
   topology work --type mail --exec ./send-mail
@@ -93,26 +84,8 @@ pub(crate) struct Args {
     #[arg(env = "TOPOLOGY_SOURCE", hide_env_values = true)]
     sources: Vec<String>,
 
-    /// The program and its arguments, up to the next option of `topology work`; after `--exec --`, all arguments
-    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true, requires = "types")]
-    exec: Vec<OsString>,
-
-    /// Pass the variables with the URLs of broker and Redis, and their passwords, to the program
-    #[arg(long, requires = "exec", env = "TOPOLOGY_PASS_URLS", hide_env_values = true)]
-    #[arg(value_parser = BoolishValueParser::new())]
-    pass_urls: bool,
-
-    /// Where the output of the program goes [default: log]
-    #[arg(long, value_name = "WHERE", requires = "exec", env = "TOPOLOGY_HANDLER_OUTPUT", hide_env_values = true)]
-    handler_output: Option<HandlerOutput>,
-
-    /// The service that each event is posted to; @FILE reads the URL from a file
-    #[arg(long, value_name = "URL", requires = "types", env = "TOPOLOGY_HTTP", hide_env_values = true)]
-    http: Option<UrlText>,
-
-    /// Certificate authorities to trust for the service, in PEM, besides the system's
-    #[arg(long, value_name = "PATH", requires = "http", env = "TOPOLOGY_HTTP_CA", hide_env_values = true)]
-    http_ca: Option<PathBuf>,
+    #[command(flatten)]
+    handler: HandlerArgs,
 
     /// Events that are handled at a time for each type, instead of the file's `concurrency`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -139,8 +112,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
     // Before anything else: the kernel drops a signal to a container's first process if it has no handler yet.
     let Stop { gently: stop, at_once } = Stop::on_signals()?;
-    // Without a type there is nothing to handle.
-    let handler = if args.types.is_empty() { None } else { Some(handler(&args)?) };
+    let handler = args.handler.handler()?;
     // Before anything is counted, because a count before the recorder is installed is lost.
     let listening = match &args.listen {
         Some(address) => Some(listen::open(address, "--listen").await?),
@@ -194,7 +166,10 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
 
 /// Returns the types to work on, each with its settings from the file. An unknown name is refused before the first log
 /// line and before the worker connects.
-fn types<'a>(names: &[String], topology: &'a Topology) -> Result<Vec<(&'a EventType, &'a TypeSpec)>, UnknownType> {
+pub(super) fn types<'a>(
+    names: &[String],
+    topology: &'a Topology,
+) -> Result<Vec<(&'a EventType, &'a TypeSpec)>, UnknownType> {
     let known = |name: &String| topology.types.get_key_value(name.as_str());
     names.iter().map(|name| known(name).ok_or_else(|| UnknownType::among(name, topology.types.keys()))).collect()
 }
@@ -236,23 +211,6 @@ fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Builds the handler. A wrong program, URL or certificate is found now, before the worker consumes.
-fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
-    let Some(url) = &args.http else {
-        let output = args.handler_output.unwrap_or_default();
-        return Ok(Arc::new(Exec::new(&args.exec)?.pass_urls(args.pass_urls).output(output)));
-    };
-    let url = match url.secret().strip_prefix('@') {
-        Some(path) => UrlText::in_file(path).with_context(|| format!("--http: cannot read {}", shown(path)))?,
-        None => url.clone(),
-    };
-    let url = ServiceUrl::new(url.secret().trim()).map_err(|error| UsageError(format!("--http: {error}")))?;
-    let Some(path) = &args.http_ca else { return Ok(Arc::new(Http::new(url)?)) };
-    let authorities =
-        bounded_file::read(path, SMALL).with_context(|| format!("--http-ca: cannot read {}", path.display()))?;
-    Ok(Arc::new(Http::trusting(url, &authorities).context("--http-ca")?))
-}
-
 /// Returns the line at the end of a worker.
 fn text(summary: &Summary, columns: usize) -> String {
     let counts = [
@@ -288,9 +246,8 @@ fn text(summary: &Summary, columns: usize) -> String {
 /// arguments after `--exec --` belong to the program.
 pub(crate) fn ours_first(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
     let Some(exec) = arguments.iter().position(|argument| argument == "--exec") else { return arguments };
-    let is_work = arguments[..exec].iter().any(|argument| argument == "work");
-    let verb = command.find_subcommand("work").filter(|_| is_work);
-    let Some(verb) = verb else { return arguments };
+    let verb = arguments[..exec].iter().find(|argument| *argument == "work" || *argument == "dev");
+    let Some(verb) = verb.and_then(|verb| command.find_subcommand(verb)) else { return arguments };
     let known: Vec<&clap::Arg> = verb.get_arguments().chain(command.get_arguments()).collect();
 
     let (mut ours, mut program) = (arguments[..exec].to_vec(), Vec::new());

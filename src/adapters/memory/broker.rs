@@ -1,4 +1,4 @@
-//! A broker in memory that follows RabbitMQ's rules, for tests.
+//! A broker in memory that follows RabbitMQ's rules.
 
 use std::{
     fmt,
@@ -57,8 +57,27 @@ impl MemoryBroker {
         Self { shared: Arc::new(Vhost { state, script, ..Vhost::new(desired, clock) }) }
     }
 
+    /// Declares a topology beside what is there. A queue with other arguments than before keeps its messages, and each of them the end
+    /// of its TTL.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn declare(&self, desired: &Desired) {
+        self.shared.state().declare(desired);
+        self.shared.changed.notify_waiters();
+    }
+
+    /// Returns the counts of a queue: its ready messages, its deliveries that wait for their acknowledgement, and its consumers.
+    /// `None` if there is no such queue.
+    #[must_use]
+    #[cfg(feature = "internals")]
+    pub fn counts(&self, queue: &str) -> Option<[usize; 3]> {
+        let state = self.shared.state();
+        let ready = state.queues.count(queue)?;
+        let delivered = state.unacknowledged.values().filter(|delivery| delivery.queue == queue).count();
+        Some([ready, delivered, state.consumers.values().filter(|consumed| *consumed == queue).count()])
+    }
+
     /// Puts a message into a queue without routing it. Its `x-delivery-count` counts as its number of returns.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, feature = "testing", feature = "internals"))]
     pub fn put(&self, queue: &str, message: Incoming) {
         let Incoming { routing_key, properties, body } = message;
         let returns = i64::from(crate::domain::wire::returns(&properties));
@@ -68,8 +87,9 @@ impl MemoryBroker {
     }
 
     /// Returns the last message of a stream.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn last_of(&self, stream: &str) -> Option<bytes::Bytes> {
+    #[must_use]
+    #[cfg(any(test, feature = "testing", feature = "internals"))]
+    pub fn last_of(&self, stream: &str) -> Option<bytes::Bytes> {
         Some(self.shared.state().queues.stream(stream)?.back()?.content.body.clone())
     }
 

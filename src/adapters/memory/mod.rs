@@ -1,4 +1,4 @@
-//! A broker and a register that keep everything in memory, for tests.
+//! A broker and a register that keep everything in memory, for tests and for `topology dev`.
 
 mod broker;
 mod consumer;

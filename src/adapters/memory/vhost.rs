@@ -141,8 +141,7 @@ impl VhostState {
     /// The switches are as `topology apply` leaves them: nothing is paused.
     pub(super) fn new(desired: &Desired) -> Self {
         let mut queues = Queues::new(desired);
-        let first = Content { properties: Properties::default(), body: Switches::default().text().into() };
-        queues.put(&names::control(&desired.owner), queues::Message::new("", first));
+        queues.put(&names::control(&desired.owner), first_switches());
         Self {
             queues,
             unacknowledged: BTreeMap::new(),
@@ -151,6 +150,16 @@ impl VhostState {
             looked_at: BTreeSet::new(),
             next: 0,
             script: None,
+        }
+    }
+
+    /// A topology with another name has another stream of switches.
+    #[cfg(any(test, feature = "internals"))]
+    pub(super) fn declare(&mut self, desired: &Desired) {
+        self.queues.declare(desired);
+        let control = names::control(&desired.owner);
+        if self.queues.count(&control) == Some(0) {
+            self.queues.put(&control, first_switches());
         }
     }
 
@@ -200,6 +209,11 @@ impl VhostState {
         }
         Incoming { routing_key: message.key.clone(), properties, body }
     }
+}
+
+/// Returns a snapshot in which nothing is paused.
+fn first_switches() -> queues::Message<Content> {
+    queues::Message::new("", Content { properties: Properties::default(), body: Switches::default().text().into() })
 }
 
 pub(super) fn missing_queue(name: &str) -> BrokerError {

@@ -29,8 +29,9 @@ async fn the_tutorial_works() {
 #[case::test_a_handler("docs/how-to/test-a-handler.md")]
 #[case::schedules("docs/schedules.md")]
 #[case::api("docs/how-to/api.md")]
+#[case::dev("docs/how-to/dev.md")]
 #[tokio::test]
-#[ignore = "follows eight pages; scripts/test --all runs it"]
+#[ignore = "follows nine pages; scripts/test --all runs it"]
 async fn a_page_works(#[case] page: &str) {
     follow(&read(page)).await;
 }

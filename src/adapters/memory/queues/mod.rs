@@ -20,6 +20,8 @@ use self::{
     route::Routes,
 };
 use crate::domain::compile::Desired;
+#[cfg(any(test, feature = "internals"))]
+use crate::domain::compile::Rename;
 
 /// The number of messages that the dead-letter process of an at-least-once queue holds at a time.
 const IN_FLIGHT: usize = 32;
@@ -70,6 +72,29 @@ impl<T: Clone> Queues<T> {
         let limits: Vec<Limit> = desired.policies.iter().filter_map(Limit::new).collect();
         let by_name = desired.queues.iter().map(|queue| (queue.name.clone(), Queue::new(queue, &limits))).collect();
         Self { routes: Arc::new(Routes::new(desired)), now: 0, by_name, lost: Vec::new() }
+    }
+
+    /// Declares a topology beside what is there. A queue with other arguments than before keeps its messages, and one with another name
+    /// too.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn declare(&mut self, desired: &Desired) {
+        let mut routes = Routes::new(desired);
+        routes.add(&self.routes);
+        for (name, mut queue) in Self::new(desired).by_name {
+            if let Some(before) = self.by_name.remove(&name) {
+                queue.take_over(before);
+            }
+            self.by_name.insert(name, queue);
+        }
+        for Rename { from, to, .. } in &desired.renames {
+            if let Some(before) = self.by_name.remove(from)
+                && let Some(queue) = self.by_name.get_mut(to)
+            {
+                queue.take_over(before);
+                routes.forget(from);
+            }
+        }
+        self.routes = Arc::new(routes);
     }
 
     /// Returns the exchanges and their bindings.

@@ -96,6 +96,14 @@ impl<T> Queue<T> {
         self.ready.insert(at, message);
     }
 
+    /// Takes the messages of a queue that this one replaces.
+    #[cfg(any(test, feature = "internals"))]
+    pub(super) fn take_over(&mut self, mut before: Self) {
+        self.ready.append(&mut before.ready);
+        self.discarded.append(&mut before.discarded);
+        self.forwarding.append(&mut before.forwarding);
+    }
+
     #[cfg(any(test, feature = "internals"))]
     pub(super) fn clear(&mut self) {
         self.ready.clear();

@@ -38,6 +38,36 @@ impl Routes {
         Self { exchanges, queues: desired.queues.iter().map(|queue| queue.name.clone()).collect() }
     }
 
+    /// Adds what another topology has besides. Of its bindings those stay that lead from or to an object that only it has.
+    #[cfg(any(test, feature = "internals"))]
+    pub(super) fn add(&mut self, other: &Self) {
+        let is_own = |target: &Target| match target {
+            Target::Queue(name) => self.queues.contains(name),
+            Target::Exchange(name) => self.exchanges.contains_key(name),
+        };
+        let left = |(source, exchange): (&String, &Exchange)| {
+            let is_there = self.exchanges.contains_key(source);
+            let bindings = exchange.bindings.iter().filter(|(_, target)| !is_there || !is_own(target)).cloned();
+            (source.clone(), Exchange { alternate: exchange.alternate.clone(), bindings: bindings.collect() })
+        };
+        for (source, mut left) in other.exchanges.iter().map(left).collect::<Vec<_>>() {
+            match self.exchanges.get_mut(&source) {
+                Some(exchange) => exchange.bindings.append(&mut left.bindings),
+                None => drop(self.exchanges.insert(source, left)),
+            }
+        }
+        self.queues.extend(other.queues.iter().cloned());
+    }
+
+    /// Forgets a queue.
+    #[cfg(any(test, feature = "internals"))]
+    pub(super) fn forget(&mut self, queue: &str) {
+        self.queues.remove(queue);
+        for exchange in self.exchanges.values_mut() {
+            exchange.bindings.retain(|(_, target)| !matches!(target, Target::Queue(name) if name == queue));
+        }
+    }
+
     /// Whether there is an exchange with this name. The default exchange, whose name is empty, always exists.
     #[must_use]
     pub fn has_exchange(&self, name: &str) -> bool {

@@ -1,0 +1,217 @@
+//! What [`Admin`](crate::Admin) does, for a topology without servers.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use hatchery::{
+    EventType, RegisterError, Topology,
+    internals::{
+        in_memory::InMemory,
+        names::{self, Names},
+        safety::Unsafe,
+        switches::{Name, Pause, Paused, Switches},
+        wire::{Incoming, Properties},
+    },
+};
+
+use crate::{
+    error::AdminError,
+    live::Counts,
+    results::{PauseChange, ScheduleChanges},
+    schedules::Schedules,
+    status::{self, Status},
+    switches::{Switched, Until, act, file, schedules::unfinished},
+};
+
+/// A topology over a broker and a register in memory, and what people ask of it.
+pub struct InMemoryAdmin(pub InMemory);
+
+/// What an apply to a topology in memory has changed.
+#[derive(Clone, Debug)]
+pub struct AppliedInMemory {
+    /// The changes to schedules.
+    pub schedules: ScheduleChanges,
+    /// The pauses of the file that have begun and ended.
+    pub pauses: Vec<PauseChange>,
+}
+
+impl InMemoryAdmin {
+    /// Declares a topology on a new broker. [`arm`](Self::arm) comes next.
+    ///
+    /// # Errors
+    /// When the topology compiles to objects that are not safe.
+    pub fn new(topology: Topology) -> Result<Self, Unsafe> {
+        InMemory::now(topology).map(Self)
+    }
+
+    /// Declares another topology on the same broker, and keeps what waits there. Events of a renamed type run under its new name, and have
+    /// no state in the register there. [`arm`](Self::arm) comes next.
+    ///
+    /// # Errors
+    /// When the topology compiles to objects that are not safe. Nothing is changed then.
+    pub fn changed(&self, topology: Topology) -> Result<Self, Unsafe> {
+        self.0.changed(topology).map(Self)
+    }
+
+    /// Writes the pauses of the file, and arms its schedules, as an apply does after it has declared the objects.
+    ///
+    /// # Errors
+    /// [`AdminError::NotArmed`] if an event of a schedule was not published.
+    pub async fn arm(&self) -> Result<AppliedInMemory, AdminError> {
+        let (before, now) = (switches(&self.0), self.0.clock.now());
+        let mut pauses = Vec::new();
+        if let Some(next) = file::of_file(&self.0.topology, Some(&before), None, now) {
+            self.write(&next);
+            pauses = file::changes(&before, &next, now);
+        }
+        let schedules = Schedules(self.0.events()).apply().await;
+        let schedules = schedules.map_err(|error| AdminError::NotArmed(error.to_string()))?;
+        Ok(AppliedInMemory { schedules, pauses })
+    }
+
+    /// Returns the pauses that last, those of the file included.
+    #[must_use]
+    pub fn pauses(&self) -> Vec<Pause> {
+        let now = self.0.clock.now();
+        switches(&self.0).pauses.into_iter().filter(|pause| pause.lasts(now)).collect()
+    }
+
+    /// Pauses types, sources and schedules, as [`Admin::pause`](crate::Admin::pause) does. It waits for no worker.
+    ///
+    /// # Errors
+    /// When a name is unknown, or the time has passed.
+    pub async fn pause(&self, what: &[Paused], reason: &str, until: Option<Until>) -> Result<Switched, AdminError> {
+        what.iter().try_for_each(|of| act::known_name(&self.0.topology, of))?;
+        let (before, since) = (switches(&self.0), self.0.clock.now());
+        let until = until.map(|until| until.after(since)).transpose()?;
+        let next = act::with_pauses(before.clone(), &self.with_former(what), reason, since, until);
+        self.write(&next);
+        let after = act::of_these(Some(next), what, since);
+        for pause in &after {
+            if let Paused::Schedule(Name(name)) = &pause.of {
+                let holding = Schedules(self.0.events()).hold(name.as_str(), pause).await;
+                holding.map_err(|error| unfinished(&error))?;
+            }
+        }
+        let before = act::of_these(Some(before), what, since);
+        Ok(Switched { before, after, held: Vec::new(), not_following: Vec::new(), next: Vec::new() })
+    }
+
+    /// Ends pauses, also those of the file, as [`Admin::resume`](crate::Admin::resume) does.
+    ///
+    /// # Errors
+    /// When a name is unknown.
+    pub async fn resume(&self, what: &[Paused]) -> Result<Switched, AdminError> {
+        what.iter().try_for_each(|of| act::known_name(&self.0.topology, of))?;
+        let (before, now) = (switches(&self.0), self.0.clock.now());
+        let after = act::without_pauses(before.clone(), &self.with_former(what), now);
+        if let Some(after) = &after {
+            self.write(after);
+        }
+        let (after, mut next) = (after.unwrap_or_else(|| before.clone()), Vec::new());
+        for of in what {
+            if let Paused::Schedule(Name(name)) = of {
+                let due = Schedules(self.0.events()).resume(name.as_str()).await;
+                next.extend(due.map_err(|error| unfinished(&error))?.map(|due| (name.clone(), due)));
+            }
+        }
+        let held = act::held(Some(&after), what, now);
+        let [before, after] = [before, after].map(|switches| act::of_these(Some(switches), what, now));
+        Ok(Switched { before, after, held, not_following: Vec::new(), next })
+    }
+
+    fn with_former(&self, what: &[Paused]) -> Vec<Paused> {
+        what.iter().flat_map(|of| act::with_former(&self.0.topology, of)).collect()
+    }
+
+    /// Looks at what is wrong, and at how many events are where.
+    ///
+    /// # Errors
+    /// None: the register in memory answers always.
+    pub async fn status(&self) -> Result<Status, RegisterError> {
+        status::in_memory(&self.0).await
+    }
+
+    /// Returns the counts of the topology's queues, by their names.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<String, Counts> {
+        status::counts_in_memory(&self.0)
+    }
+
+    /// Returns how many messages of a type are ready in a queue, its dead letters left out.
+    #[must_use]
+    pub fn waiting(&self, event_type: &EventType) -> usize {
+        let dead_letters = Names::new(self.0.topology.name.clone()).dead_letters(event_type);
+        let is_of_type = |key: &str| key.split('.').next() == Some(event_type.as_str());
+        let waiting = self.0.broker.waiting().into_iter();
+        waiting.filter(|it| it.queue != dead_letters && is_of_type(&it.message.routing_key)).count()
+    }
+
+    /// Writes a snapshot of the switches.
+    fn write(&self, switches: &Switches) {
+        let stream = names::control(&self.0.desired.owner);
+        let body: Bytes = switches.text().into();
+        self.0.broker.put(&stream, Incoming { routing_key: stream.clone(), properties: Properties::default(), body });
+    }
+}
+
+/// Returns the last snapshot of the switches.
+pub(crate) fn switches(hatchery: &InMemory) -> Switches {
+    let last = hatchery.broker.last_of(&names::control(&hatchery.desired.owner));
+    last.and_then(|text| Switches::read(&text).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hatchery::NewEvent;
+
+    use super::*;
+
+    fn topology(types: &str) -> Topology {
+        let text = format!("{{ version: 1, name: t, types: {types} }}");
+        hatchery::file::read(&text, "topology.yaml").expect("a valid file")
+    }
+
+    #[tokio::test]
+    async fn what_waits_stays_when_the_file_changes() -> Result<(), Box<dyn std::error::Error>> {
+        let before = InMemoryAdmin::new(topology("{ mail: {}, post: {} }"))?;
+        before.arm().await?;
+        let publisher = before.0.publisher();
+        for name in ["mail", "post"] {
+            publisher.publish(NewEvent::new(name, "{}")).await?;
+            publisher.publish(NewEvent::new(name, "{}").delay(Duration::from_secs(3_600))).await?;
+        }
+        let after = before.changed(topology("{ letter: { renamed-from: post } }"))?;
+        after.arm().await?;
+        let [mail, post, letter]: [EventType; 3] = ["mail", "post", "letter"].map(|name| name.parse().expect("a word"));
+        assert_eq!((after.waiting(&mail), after.waiting(&post), after.waiting(&letter)), (2, 2, 0), "by their keys");
+        let due = after.status().await?.types[0].due;
+        assert_eq!(due, Some(1), "the new name has the events of the former one");
+        let back = after.changed(topology("{ mail: {}, letter: {} }"))?;
+        back.arm().await?;
+        let status = back.status().await?;
+        let due: Vec<_> = status.types.iter().map(|line| (line.name.as_str(), line.due, line.delayed)).collect();
+        assert_eq!(due[1], ("mail", Some(1), Some(1)));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn the_pauses_and_schedules_of_the_file_are_taken_over() -> Result<(), Box<dyn std::error::Error>> {
+        let file =
+            "version: 1\nname: t\ntypes: { mail: { paused: on } }\nschedules: { report: { type: mail, every: 1h } }";
+        let admin = InMemoryAdmin::new(hatchery::file::read(file, "topology.yaml")?)?;
+        let first = admin.arm().await?;
+        assert_eq!((first.schedules.len(), first.pauses.len(), admin.0.published()), (1, 1, 1));
+        assert_eq!(admin.arm().await?.pauses.len(), 0);
+        let mail = Paused::Type(Name("mail".parse()?));
+        assert_eq!(admin.resume(&[mail.clone()]).await?.before.len(), 1);
+        assert_eq!(admin.pauses(), []);
+        admin.pause(&[mail], "lunch", Some(Until::After(Duration::from_secs(60)))).await?;
+        assert_eq!(admin.status().await?.pauses[0].reason, "lunch");
+        let unknown = Paused::Type(Name("mial".parse()?));
+        assert!(matches!(admin.pause(&[unknown], "", None).await, Err(AdminError::UnknownName { .. })));
+        Ok(())
+    }
+}

@@ -135,7 +135,7 @@
 //! - `operate`: finds, cancels and moves events that wait.
 //! - `routes`, `outage`, `meter`, `trace`: what the three have in common.
 //! - `handler`: the functions, services and types that a worker runs.
-//! - `adapters`: RabbitMQ and Redis; and a broker and a register in memory, for tests.
+//! - `adapters`: RabbitMQ and Redis; and a broker and a register in memory, for tests and for `topology dev`.
 //! - `testing`: a topology in memory, with a clock that a test advances.
 
 // Without the feature, nobody reaches what it shows.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use hatchery::{
-    EventType, RegisterError, Topology,
+    BrokerError, EventType, LifeCycleRecord, RegisterError, Topology,
     internals::{
         in_memory::InMemory,
         names::{self, Names},
@@ -19,7 +19,7 @@ use crate::{
     live::Counts,
     results::{PauseChange, ScheduleChanges},
     schedules::Schedules,
-    status::{self, Status},
+    status::{self, Status, switches_in_memory as switches},
     switches::{Switched, Until, act, file, schedules::unfinished},
 };
 
@@ -132,6 +132,18 @@ impl InMemoryAdmin {
         status::in_memory(&self.0).await
     }
 
+    /// Returns what the stream of the life of events has recorded.
+    ///
+    /// # Errors
+    /// [`BrokerError::Missing`] with `life-cycle: off`.
+    pub fn records(&self) -> Result<Vec<LifeCycleRecord>, BrokerError> {
+        let stream = Names::new(self.0.topology.name.clone()).life_cycle();
+        let Some(texts) = self.0.broker.messages_of(&stream) else {
+            return Err(BrokerError::Missing { object: format!("the queue {stream}") });
+        };
+        Ok(texts.iter().filter_map(|text| LifeCycleRecord::parse(text).ok()).collect())
+    }
+
     /// Returns the counts of the topology's queues, by their names.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<String, Counts> {
@@ -153,12 +165,6 @@ impl InMemoryAdmin {
         let body: Bytes = switches.text().into();
         self.0.broker.put(&stream, Incoming { routing_key: stream.clone(), properties: Properties::default(), body });
     }
-}
-
-/// Returns the last snapshot of the switches.
-pub(crate) fn switches(hatchery: &InMemory) -> Switches {
-    let last = hatchery.broker.last_of(&names::control(&hatchery.desired.owner));
-    last.and_then(|text| Switches::read(&text).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

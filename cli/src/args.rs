@@ -62,6 +62,16 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_name = "URL", help = "The broker's management API; prefer RABBITMQ_MANAGEMENT_URL", long_help = MANAGEMENT_LONG)]
     management_url: Option<UrlText>,
 
+    /// The server to ask in place of the broker
+    #[arg(long, global = true, value_name = "URL", env = "TOPOLOGY_URL", hide_env_values = true)]
+    #[arg(help = "A server to ask in place of the broker: `topology dev` or `topology serve`")]
+    pub(crate) server: Option<UrlText>,
+
+    /// A file with the token for the server
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_TOKEN_FILE", hide_env_values = true)]
+    #[arg(hide_short_help = true)]
+    pub(crate) token_file: Option<PathBuf>,
+
     /// Certificate authorities to trust for TLS, in PEM, instead of the system's
     #[arg(
         long,
@@ -160,6 +170,14 @@ impl Common {
             Some(url) => ManagementUrl::new(url.secret(), broker)
                 .map_err(|error| UsageError(format!("--management-url (RABBITMQ_MANAGEMENT_URL): {error}"))),
         }
+    }
+
+    /// Refuses a server, for a verb that asks the broker itself.
+    pub(crate) fn refuse_server(&self) -> Result<(), UsageError> {
+        let Some(_) = self.server.as_ref().filter(|url| !url.secret().is_empty()) else { return Ok(()) };
+        let why =
+            "--server (TOPOLOGY_URL) is for `publish` and `status`; this verb asks the broker and Redis themselves";
+        Err(UsageError(why.to_owned()))
     }
 
     /// Returns the trusted authorities, and the client certificate with its key.

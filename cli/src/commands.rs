@@ -87,6 +87,26 @@ enum Verb {
     Man(man::Args),
 }
 
+impl Verb {
+    /// Whether the verb connects to the broker or to Redis, and never to a server of the API.
+    const fn asks_the_broker(&self) -> bool {
+        !matches!(
+            self,
+            Self::Publish(_)
+                | Self::Status(_)
+                | Self::Dev(_)
+                | Self::Init(_)
+                | Self::Validate(_)
+                | Self::Graph(_)
+                | Self::Source(_)
+                | Self::Export(_)
+                | Self::Schema(_)
+                | Self::Completions(_)
+                | Self::Man(_)
+        )
+    }
+}
+
 /// How long the end of the process waits for blocking calls that are still under way.
 const LAST_DROPS: Duration = Duration::from_millis(500);
 
@@ -138,6 +158,9 @@ pub(crate) fn run(cli: Cli) -> (Output, anyhow::Result<Exit>) {
 fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     let common = cli.common;
+    if cli.verb.asks_the_broker() {
+        common.refuse_server()?;
+    }
     let result = runtime.block_on(async {
         match cli.verb {
             Verb::Init(args) => init::run(&common, &args, output),

@@ -8,6 +8,8 @@ const REDIS: &str = "redis_url";
 const MANAGEMENT: &str = "management_url";
 const TLS: [&str; 3] = ["ca_file", "cert_file", "key_file"];
 const FILE: &str = "file";
+/// The options that name a server of the API.
+const SERVER: [&str; 2] = ["server", "token_file"];
 
 /// Returns the command as users see it. A hidden option is still accepted, because a script may give the same options
 /// to every verb.
@@ -15,7 +17,10 @@ pub(crate) fn fitted(mut command: Command) -> Command {
     // Passes the common options on to the verbs.
     command.build();
     command.mut_subcommands(|verb| {
-        let unused = unused(verb.get_name());
+        let mut unused = unused(verb.get_name());
+        if !["publish", "status"].contains(&verb.get_name()) {
+            unused.extend(SERVER);
+        }
         without(verb, &unused)
     })
 }

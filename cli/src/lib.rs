@@ -31,6 +31,7 @@ mod plan_flags;
 mod progress;
 mod render;
 mod schedules;
+mod server;
 mod stop;
 mod text;
 mod verbs;

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the records of a trace may take. Without a filter of the broker every record is read.
 const TRACE: Duration = Duration::from_secs(20);
 /// How many records a trace has at most.
-const RECORDS: usize = 1_000;
+pub(crate) const RECORDS: usize = 1_000;
 
 /// Whose records a trace has.
 #[derive(Clone, Debug, Default)]

@@ -28,7 +28,7 @@
 //! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `search`, `trace`, `changes`, `topology`, `schedules`, `holder`: the operations. `page`: the page for
 //!   people, which calls them.
 //! - `figures`: what the status says, as metrics.
-//! - `backend`: what they ask of the servers beside the publisher and the events.
+//! - `backend`: what they ask of the servers beside the publisher and the events. `in_memory`: the same of a topology without servers.
 //! - `tokens`, `local`, `guard`: who may call them. `problem`: what they answer if something is wrong.
 //! - `connections`, `body`, `room`: the limits of connections, of time and of memory.
 

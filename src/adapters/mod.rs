@@ -1,5 +1,6 @@
 //! Implementations of the traits in `ports`: [`rabbitmq`] speaks AMQP 0.9.1, [`redis`] keeps the register, and
-//! `memory` has a broker and a register in memory, for tests. [`tls`] holds the certificates that both connections use.
+//! `memory` has a broker and a register in memory, for tests and for
+//! `topology dev`. [`tls`] holds the certificates that both connections use.
 
 #[doc(hidden)]
 pub mod bounded_file;

@@ -7,10 +7,11 @@ use hatchery::{
     internals::{
         breaker::BreakerState,
         in_memory::InMemory,
-        names::Names,
+        names::{self, Names},
         ports::{Index as _, NamedStates as _, StateKind},
         register::{Subject, index::Find},
         schedule::state::ScheduleState,
+        switches::Switches,
     },
 };
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use super::{
     observation::{Observation, ObservedRegister, Reading, Redis},
     summary::Status,
 };
-use crate::{in_memory::switches, live::Counts};
+use crate::live::Counts;
 
 /// The most events of a type that are looked at.
 const OLDEST: usize = 1_000;
@@ -62,6 +63,12 @@ pub(crate) async fn status(hatchery: &InMemory) -> Result<Status, RegisterError>
         seen.oldest_due.insert(event_type, waiting.next().and_then(|event| event.due));
     }
     Ok(Status::of(topology, desired, &seen))
+}
+
+/// Returns the last snapshot of the switches.
+pub(crate) fn switches(hatchery: &InMemory) -> Switches {
+    let last = hatchery.broker.last_of(&names::control(&hatchery.desired.owner));
+    last.and_then(|text| Switches::read(&text).ok()).unwrap_or_default()
 }
 
 /// Returns the counts of the queues.

@@ -28,7 +28,7 @@ mod workers;
 
 use tokio::time::sleep;
 
-pub(crate) use self::in_memory::{counts as counts_in_memory, status as in_memory};
+pub(crate) use self::in_memory::{counts as counts_in_memory, status as in_memory, switches as switches_in_memory};
 pub use self::{
     document::Document,
     finding::{Cure, Failing, Finding, Letters, OpenBreaker, Queue},

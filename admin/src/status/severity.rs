@@ -1,7 +1,7 @@
 //! How bad a finding is, and its place in the runbook.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, OpenBreaker};
 use crate::names;
@@ -13,7 +13,7 @@ pub(super) const RUNBOOK: &str = "docs/runbook.md";
 pub(super) const ENOUGH: u64 = 10;
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Somebody should look at it.

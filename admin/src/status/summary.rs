@@ -6,7 +6,7 @@ use hatchery::{
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     finding::Finding,
@@ -20,7 +20,7 @@ use super::{
 use crate::{plan::plan, switches::PauseLine};
 
 /// The status of a topology: its findings, and how many events are where.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Status {
     /// The name of the topology.
@@ -50,7 +50,7 @@ pub struct Status {
 }
 
 /// How it is altogether.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Nothing is wrong.
@@ -63,7 +63,7 @@ pub enum Verdict {
 }
 
 /// A finding with its words.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Found {
     /// How bad it is.
     pub severity: Severity,
@@ -73,9 +73,14 @@ pub struct Found {
     pub command: String,
     /// The place in the documentation that says what to do.
     pub runbook: String,
-    /// The finding itself.
-    #[serde(flatten)]
+    /// The finding itself. One that was read from JSON has its words alone.
+    #[serde(flatten, skip_deserializing, default = "read")]
     pub(crate) finding: Finding,
+}
+
+/// Returns a finding that says nothing.
+const fn read() -> Finding {
+    Finding::WrongObjects { objects: Vec::new() }
 }
 
 #[doc(hidden)]

@@ -6,12 +6,12 @@ use hatchery::{
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::observation::{Observation, Redis};
 
 /// The figures of a type. `None` means that the figure is not known.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TypeLine {
     /// The name of the type.
     #[serde(rename = "type")]
@@ -125,7 +125,7 @@ fn late_seconds(now: Timestamp, due: Option<Timestamp>) -> u64 {
 }
 
 /// The figures of a source. `None` means that the figure is not known.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SourceLine {
     /// The name of the source.
@@ -160,7 +160,7 @@ pub(super) fn source_lines(topology: &Topology, seen: &Observation) -> Vec<Sourc
 }
 
 /// A place with messages that have no line in a list of events.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Unlisted {
     /// The queue or the type.
     pub place: String,

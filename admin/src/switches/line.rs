@@ -1,23 +1,25 @@
 //! A pause as `status` and the answers of `pause` and `resume` show it.
 
+use std::borrow::Cow;
+
 use hatchery::internals::{
     switches::{Pause, PausedBy},
     words::plain,
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A pause.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct PauseLine {
     /// The kind of the paused name: `all`, a `type`, a `source` or a `schedule`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// The name of the type, the source or the schedule; `null` for all.
     pub name: Option<String>,
     /// The hand that has paused it: a `person`, or the `file`.
-    pub by: &'static str,
+    pub by: Cow<'static, str>,
     /// The reason. Empty if the file gives none.
     pub reason: String,
     /// When it began.
@@ -32,9 +34,9 @@ impl From<&Pause> for PauseLine {
     fn from(pause: &Pause) -> Self {
         let (kind, name) = pause.of.parts();
         Self {
-            kind,
+            kind: kind.into(),
             name: name.map(ToString::to_string),
-            by: if pause.by == PausedBy::File { "file" } else { "person" },
+            by: if pause.by == PausedBy::File { "file" } else { "person" }.into(),
             reason: pause.reason.clone(),
             since: pause.since,
             until: pause.until,

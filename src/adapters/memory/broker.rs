@@ -86,6 +86,14 @@ impl MemoryBroker {
         self.shared.changed.notify_waiters();
     }
 
+    /// Returns the messages of a stream, the oldest first. `None` if there is no such stream.
+    #[must_use]
+    #[cfg(feature = "internals")]
+    pub fn messages_of(&self, stream: &str) -> Option<Vec<bytes::Bytes>> {
+        let state = self.shared.state();
+        Some(state.queues.stream(stream)?.iter().map(|message| message.content.body.clone()).collect())
+    }
+
     /// Returns the last message of a stream.
     #[must_use]
     #[cfg(any(test, feature = "testing", feature = "internals"))]

@@ -1,4 +1,4 @@
-//! A register in memory, for tests.
+//! A register in memory.
 
 use std::{
     collections::BTreeMap,

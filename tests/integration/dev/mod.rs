@@ -119,8 +119,7 @@ async fn the_first_event_runs_a_moment_after_the_file_is_there() {
     dev.publish(json!({ "type": "mail", "reference": "50", "payload": { "to": "ann" } })).await;
     dev.has("out", "mail 50 {\"to\":\"ann\"}\n").await;
     let took = began.elapsed();
-    println!("from the start to the first event: {took:?}");
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < Duration::from_secs(5), "from the start to the first event: {took:?}");
     dev.end(process).await;
     let out = dev.read("out");
     for line in
@@ -143,6 +142,10 @@ async fn events_are_delayed_coalesced_retried_and_dead_lettered_as_on_the_server
     dev.has("sent", "\"delayed\"").await;
     dev.has("sent", "\"second\"").await;
     assert!(!dev.read("sent").contains("first"), "{}", dev.read("sent"));
+    // The runs have ended: one that has only written would see the outage.
+    for event_type in ["mail", "stock"] {
+        dev.line(event_type, |line| line["due"] == 0).await;
+    }
 
     fs::write(dev.path("outage"), "").unwrap();
     dev.publish(json!({ "type": "mail", "payload": "fails" })).await;
@@ -153,6 +156,12 @@ async fn events_are_delayed_coalesced_retried_and_dead_lettered_as_on_the_server
         status["findings"][0]["message"], "1 event waits in shop.processor.later, and it has no consumer",
         "{status:#}"
     );
+    // The file records failures, as by default, and no event waits for its record.
+    let traced = async || {
+        let trace = dev.get("/v1/trace?type=mail").await;
+        (trace["records"].as_array()?.len() == 3).then_some(())
+    };
+    eventually("the trace has two failures and a dead letter", traced).await;
     let letters = dev.get("/v1/dead-letters").await;
     assert_eq!((&letters["found"], &letters["letters"][0]["failure"]), (&json!(1), &json!("down")), "{letters:#}");
     fs::remove_file(dev.path("outage")).unwrap();
@@ -229,4 +238,36 @@ async fn only_this_machine_is_answered() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("listens on this machine alone"), "{error}");
+}
+
+#[tokio::test]
+async fn publish_and_status_ask_a_server_that_is_named() {
+    let dev = Dev::new(FILE);
+    let process = dev.start(&["--echo"]);
+    dev.publish(json!({ "type": "mail", "payload": "first" })).await;
+    let run = async |arguments: &str| {
+        let mut command = dev.command(&arguments.split(' ').collect::<Vec<_>>());
+        // It needs no file.
+        let output = command.env("TOPOLOGY_URL", &dev.url).current_dir("/").output().await.unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let (code, id, error) = run(r#"publish mail --reference 50 --payload {"a":1} --delay 100ms --id own"#).await;
+    assert_eq!((code, id.as_str()), (0, "own\n"), "{error}");
+    dev.has("out", "mail 50 {\"a\":1}\n").await;
+    let (code, _, error) = run("publish mial").await;
+    assert_eq!(code, 1);
+    assert!(error.contains("is it `mail`?"), "{error}");
+    let (code, status, error) = run("status --detailed-exitcode").await;
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(status.starts_with("shop on ") && status.contains("nothing is wrong"), "{status}");
+    let (code, json, _) = run("-o json status").await;
+    assert_eq!((code, &serde_json::from_str::<Value>(&json).unwrap()["types"][0]["type"]), (0, &json!("later")));
+    let (code, _, error) = run("events list").await;
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("is for `publish` and `status`"), "{error}");
+    dev.end(process).await;
+    let (code, _, error) = run("publish mail").await;
+    assert_eq!(code, 6, "{error}");
+    assert!(error.contains(&format!("no answer from {}", dev.url)), "{error}");
 }

@@ -134,12 +134,11 @@ async fn watch(
                 known.clone_from(&text);
                 dev.change(&name, &text).await?;
             }
-            Ok(_) => {}
             Err(why) if known != why => {
                 dev.keep(&why);
                 known = why;
             }
-            Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::{collections::BTreeSet, net::TcpListener, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use hatchery::{CancellationToken, EventType, Handler, Summary, Topology, WorkError, internals::compile::compile};
+use hatchery::{
+    CancellationToken, EventType, Handler, Summary, Topology, Word, WorkError, internals::compile::compile,
+};
 use hatchery_admin::{AppliedInMemory, InMemoryAdmin};
 use hatchery_serve::{Entrance, serve};
 use tokio::task::JoinHandle;
@@ -65,17 +67,16 @@ impl Dev {
         let topology = &self.admin.0.topology;
         let worked_on = self.handled.as_ref().map(|handled| worked_on(handled, topology)).unwrap_or_default();
         let is_waiting = |name: &&str| !worked_on.contains(name);
-        let waiting: Vec<&str> = topology.types.keys().map(|name| name.as_str()).filter(is_waiting).collect();
+        let waiting: Vec<&str> = topology.types.keys().map(Word::as_str).filter(is_waiting).collect();
         let address = self.listener.local_addr()?;
         let mut text = format!(
             "{} in memory, without RabbitMQ and Redis. At the end everything is forgotten.\n\
              The API for this machine: http://{address}/v1/events; a page to look at: http://{address}/\n",
             topology.name,
         );
-        for (what, types) in [("Handled", worked_on), ("No handler, events wait", waiting)] {
-            if !types.is_empty() {
-                text += &format!("{what}: {}\n", types.join(", "));
-            }
+        let lists = [("Handled", worked_on), ("No handler, events wait", waiting)];
+        for (what, types) in lists.into_iter().filter(|(_, types)| !types.is_empty()) {
+            text.extend([what, ": ", &types.join(", "), "\n"]);
         }
         text += "A change of the file is taken over. Ctrl-C ends.\n";
         Ok(self.output.print(&text)?)
@@ -196,5 +197,5 @@ fn worker(
 /// Returns the types of the file that have the handler.
 fn worked_on<'t>(handled: &Handled, topology: &'t Topology) -> Vec<&'t str> {
     let is_asked = |name: &&str| handled.types.is_empty() || handled.types.iter().any(|asked| asked == name);
-    topology.types.keys().map(|name| name.as_str()).filter(is_asked).collect()
+    topology.types.keys().map(Word::as_str).filter(is_asked).collect()
 }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod batch;
+mod served;
 
 use std::{
     fs::File,
@@ -16,20 +17,22 @@ use hatchery::{
     internals::{
         bounded_file,
         spec::{Coalesce, Delayed, Immediate},
+        time::millis_text,
     },
     parse_duration, parse_time,
 };
 use hatchery_admin::notation::Expiry;
 use jiff::Timestamp;
 
-use self::answer::Published;
 pub(crate) use self::answer::{Answer, Line};
+use self::{answer::Published, served::Sent};
 use crate::{
     args::{Common, UsageError},
     connect,
     exit::{Ended, Exit},
     load,
     output::{Format, Output},
+    server::Server,
 };
 
 /// How long one event waits for its version. Longer than for a program that goes on publishing, because the connection to Redis is new:
@@ -47,6 +50,7 @@ Examples:
   echo hello | topology publish mail --payload -
   topology publish --batch events.ndjson --rejects rejects.ndjson
   tail -f events.ndjson | topology publish --batch - -o ndjson
+  topology publish mail --server http://localhost:8080
 
 A batch has one event a line, as JSON: type, reference, payload (any JSON, sent
 as exactly the text in the line) or payload_base64, nbf or delay, expires, id,
@@ -105,6 +109,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        return by_server(&server, &args, output).await;
+    }
     let topology = load::topology(common, output)?;
     if args.batch.is_none() && args.rejects.is_some() {
         return Err(UsageError("--rejects needs --batch".to_owned()).into());
@@ -128,13 +135,44 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     let published = hatchery.publisher().publish(event).await;
     hatchery.close().await;
     let published = published?;
-    if published.unversioned {
+    tell(published.id, published.unversioned, output)
+}
+
+/// Publishes an event by a server, which knows the file.
+async fn by_server(server: &Server, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if args.batch.is_some() {
+        let what = "--batch asks the broker itself: leave --server (TOPOLOGY_URL) out, or post the file to /v1/events";
+        return Err(UsageError(what.to_owned()).into());
+    }
+    let (payload, _) = payload(args.payload.as_deref(), served::LARGEST, output)?;
+    let published = served::publish(server, &sent(args, payload)).await?;
+    tell(published.id, published.unversioned, output)
+}
+
+/// Returns the event as a server takes it.
+fn sent(args: &Args, payload: Vec<u8>) -> Sent<'_> {
+    let sent = Sent {
+        r#type: args.event_type.as_deref().unwrap_or_default(),
+        reference: args.reference.as_deref(),
+        nbf: args.at.map(millis_text),
+        delay: args.delay.map(served::millis),
+        expires: args.expires.map(served::expiry),
+        id: args.id.as_deref(),
+        correlation_id: args.correlation_id.as_deref(),
+        ..Sent::default()
+    };
+    sent.with_payload(payload)
+}
+
+/// Tells the id of the event that was published.
+fn tell(id: String, unversioned: bool, output: Output) -> anyhow::Result<Exit> {
+    if unversioned {
         output.warn("Redis gave no version: the event is published, and competes with no other event");
     }
     let told = match output.format {
-        Format::Text => output.print(&text(&published.id)),
-        Format::Json => output.json(&Answer::Event(Published { id: published.id })),
-        Format::Ndjson => output.json(&Line::Event(Published { id: published.id })),
+        Format::Text => output.print(&text(&id)),
+        Format::Json => output.json(&Answer::Event(Published { id })),
+        Format::Ndjson => output.json(&Line::Event(Published { id })),
     };
     told.map_err(Ended::untold)?;
     Ok(Exit::Done)
@@ -207,8 +245,38 @@ fn payload(text: Option<&str>, most: usize, output: Output) -> anyhow::Result<(V
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use rstest::rstest;
+
     use super::*;
     use crate::golden::screens;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// The server reads what it is sent as a line of a batch.
+    #[rstest]
+    #[case("mail", b"{\"to\": 1.50}", r#"{"type":"mail","payload":{"to": 1.50}}"#)]
+    #[case("mail --reference a --delay 1m30s", b"", r#"{"type":"mail","reference":"a","delay":"90000ms"}"#)]
+    #[case(
+        "mail --id x --expires 10m",
+        b"\xff",
+        r#"{"type":"mail","payload_base64":"/w==","expires":"600000ms","id":"x"}"#
+    )]
+    #[case(
+        "mail --at 2026-06-01T09:00:00Z --expires 2026-06-02T09:00:00Z",
+        b"null",
+        r#"{"type":"mail","payload":null,"nbf":"2026-06-01T09:00:00.000Z","expires":"2026-06-02T09:00:00.000Z"}"#
+    )]
+    fn an_event_is_sent_as_the_arguments_say(#[case] line: &str, #[case] payload: &[u8], #[case] expected: &str) {
+        let cli = Cli::parse_from(["publish"].into_iter().chain(line.split(' ')));
+        let sent = serde_json::to_string(&sent(&cli.args, payload.to_vec())).expect("JSON");
+        assert_eq!(sent, expected);
+        hatchery_admin::batch::event(sent.as_bytes()).expect("an event");
+    }
 
     /// The golden screens: `tests/publish/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]

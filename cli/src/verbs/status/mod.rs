@@ -9,6 +9,7 @@ mod watch;
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use hatchery::internals::ttl::parse_duration;
 pub(crate) use hatchery_admin::status::Document;
 use hatchery_admin::{Admin, Status, Verdict};
@@ -20,12 +21,13 @@ use self::{
     watch::{Watch, looking},
 };
 use crate::{
-    args::Common,
+    args::{Common, UsageError},
     connect::{admin, told},
     exit::Exit,
     load,
     output::{Format, Output},
     progress::Screen,
+    server::Server,
 };
 
 /// Show what is wrong, and how many events are where
@@ -49,6 +51,7 @@ Examples:
   topology status --watch                   draw it again every 5 s
   topology status --detailed-exitcode       0 well, 3 look at it, 4 events are
                                             stuck or may be lost
+  topology status --server http://localhost:8080
   topology status -o json | jq '.findings[].message'")]
 pub(crate) struct Args {
     /// Draw it again and again, until Ctrl-C
@@ -72,14 +75,36 @@ fn parse_interval(text: &str) -> anyhow::Result<Duration> {
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        return by_server(&server, args, output).await;
+    }
     let admin = admin(common, load::topology(common, output)?, "topology status")?;
     let verdict =
         if args.watch { watch(&admin, args.interval, output).await? } else { Some(once(&admin, output).await?) };
-    Ok(match verdict {
+    Ok(exit(verdict, args))
+}
+
+/// Shows what a server says.
+async fn by_server(server: &Server, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if args.watch {
+        let why = "--watch asks the broker itself: leave --server (TOPOLOGY_URL) out";
+        return Err(UsageError(why.to_owned()).into());
+    }
+    let document: serde_json::Value = server.get("/v1/status").await?;
+    let status: Status = serde_json::from_value(document.clone()).context("the server is of another version")?;
+    match output.format {
+        Format::Text => output.print(&screen_of(&status, output))?,
+        Format::Json | Format::Ndjson => output.json(&document)?,
+    }
+    Ok(exit(Some(status.verdict), args))
+}
+
+fn exit(verdict: Option<Verdict>, args: &Args) -> Exit {
+    match verdict {
         Some(Verdict::Look) if args.detailed_exitcode => Exit::Pending,
         Some(Verdict::Stuck) if args.detailed_exitcode => Exit::Blocked,
         _ => Exit::Done,
-    })
+    }
 }
 
 async fn once(admin: &Admin, output: Output) -> anyhow::Result<Verdict> {

@@ -14,6 +14,7 @@ use crate::{
     room::{Places, Room},
     tokens::{Caller, Tokens},
     told::Changes,
+    work::Work,
 };
 
 /// How long the broker may take to say that it takes messages.
@@ -46,6 +47,8 @@ pub(crate) struct Api {
     /// Those who hear of changes.
     pub(crate) listeners: Places,
     pub(crate) changes: Changes,
+    /// What requests change. Every operation that changes something does so here.
+    pub(crate) work: Work,
     /// Cancelled when the server stops.
     pub(crate) stop: CancellationToken,
 }
@@ -69,6 +72,7 @@ impl Api {
             batches: Places::new(BATCHES, BATCHES / 2, "batches"),
             listeners: Places::new(LISTENERS, LISTENERS / 2, "listeners"),
             changes: Changes::new(),
+            work: Work::default(),
             stop,
         }
     }

@@ -51,7 +51,8 @@ pub(crate) async fn begin(api: Arc<Api>, caller: Caller, headers: &HeaderMap, bo
     let room = api.batches.take(&caller).await?;
     api.require_publishing().await?;
     let (answers, answered) = unbounded_channel();
-    tokio::spawn(carry_out(api, caller, Lines::new(input(body)), answers, room));
+    let work = api.work.clone();
+    work.begin(carry_out(api, caller, Lines::new(input(body)), answers, room));
     Ok(([(CONTENT_TYPE, NDJSON)], Body::from_stream(pieces(answered))).into_response())
 }
 

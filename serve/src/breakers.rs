@@ -27,6 +27,7 @@ pub(crate) async fn close(
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
     let event_type = event_type(path)?;
-    let changed = Breakers(api.events.clone()).close(&event_type).await?;
+    let (breakers, of) = (Breakers(api.events.clone()), event_type.clone());
+    let changed = api.work.finish(async move { Ok(breakers.close(&of).await?) }).await?;
     Ok(answer(StatusCode::OK, &ClosedBreaker { event_type, changed }))
 }

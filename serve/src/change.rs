@@ -31,32 +31,32 @@ pub(crate) struct ChangedEvents {
 }
 
 pub(crate) async fn cancel(
-    api: State<Arc<Api>>,
+    State(api): State<Arc<Api>>,
     path: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    change(ChangeKind::Cancel, &api, path, request).await
+    change(ChangeKind::Cancel, api, path, request).await
 }
 
 pub(crate) async fn reschedule(
-    api: State<Arc<Api>>,
+    State(api): State<Arc<Api>>,
     path: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    change(ChangeKind::Reschedule, &api, path, request).await
+    change(ChangeKind::Reschedule, api, path, request).await
 }
 
 pub(crate) async fn run_now(
-    api: State<Arc<Api>>,
+    State(api): State<Arc<Api>>,
     path: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    change(ChangeKind::RunNow, &api, path, request).await
+    change(ChangeKind::RunNow, api, path, request).await
 }
 
 async fn change(
     kind: ChangeKind,
-    api: &Api,
+    api: Arc<Api>,
     path: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -65,6 +65,7 @@ async fn change(
     body::require_json(&head.headers)?;
     body::length(&head.headers, MOST)?;
     let change = Change::of(kind, event_type, &body::read(body, MOST).await?)?;
-    let changed = change.make(&api.events).await?;
+    let events = api.events.clone();
+    let changed = api.work.finish(async move { Ok(change.make(&events).await?) }).await?;
     Ok(answer(StatusCode::OK, &ChangedEvents { results: changed.results, ids: changed.ids }))
 }

@@ -16,6 +16,8 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
+use crate::work::Work;
+
 /// How many connections are served at a time, each with one request; further ones wait to be accepted.
 const CONNECTIONS: usize = 1_024;
 /// How long a client may take to send the headers of a request, and how long a connection may have no request.
@@ -29,8 +31,8 @@ const LAST: Duration = Duration::from_mins(6);
 /// How long a stop waits for requests. Kubernetes kills after 30 s.
 const DRAIN: Duration = Duration::from_secs(25);
 
-/// Serves until the stop, and then until the requests under way have their answers.
-pub(crate) async fn serve(mut listener: TcpListener, routes: Router, stop: CancellationToken) {
+/// Serves until the stop, and then until the requests under way have their answers, and what they change is changed.
+pub(crate) async fn serve(mut listener: TcpListener, routes: Router, work: Work, stop: CancellationToken) {
     let (connections, free) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS)));
     loop {
         let next = async {
@@ -48,8 +50,14 @@ pub(crate) async fn serve(mut listener: TcpListener, routes: Router, stop: Cance
     // Nobody waits for an answer from a socket that accepts no more.
     drop(listener);
     connections.close();
-    if timeout(DRAIN, connections.wait()).await.is_err() {
-        tracing::warn!(requests = connections.len(), "the server stops before it has answered all requests");
+    let ended = async {
+        connections.wait().await;
+        // The clients of some have gone away.
+        work.ended().await;
+    };
+    if timeout(DRAIN, ended).await.is_err() {
+        let (requests, changes) = (connections.len(), work.under_way());
+        tracing::warn!(requests, changes, "the server stops before it has answered all requests");
     }
 }
 

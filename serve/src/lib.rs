@@ -30,6 +30,7 @@
 //! - `figures`: what the status says, as metrics.
 //! - `backend`: what they ask of the servers beside the publisher and the events. `in_memory`: the same of a topology without servers.
 //! - `tokens`, `local`, `guard`: who may call them. `problem`: what they answer if something is wrong.
+//! - `work`: changes that are carried out although their request is dropped.
 //! - `connections`, `body`, `room`: the limits of connections, of time and of memory.
 
 mod answer;
@@ -65,6 +66,7 @@ mod tokens;
 mod told;
 mod topology;
 mod trace;
+mod work;
 
 pub use self::{
     backend::{Backend, Servers, Trace, Traced},

@@ -82,13 +82,15 @@ pub(crate) async fn pause(State(api): State<Arc<Api>>, request: Request) -> Resu
         (None, None) => None,
     };
     let reason = reason.filter(|reason| !reason.is_empty()).unwrap_or_else(|| REASON.to_owned());
-    let switched = api.backend.pause(what, reason, until).await?;
+    let backend = Arc::clone(&api.backend);
+    let switched = api.work.finish(async move { Ok(backend.pause(what, reason, until).await?) }).await?;
     Ok(answer(StatusCode::OK, &ChangedPauses::from(&switched)))
 }
 
 pub(crate) async fn end(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let EndedPause { r#type, source, schedule, all } = body::json(request, MOST).await?;
-    let switched = api.backend.resume(named(r#type, source, schedule, all)?).await?;
+    let (what, backend) = (named(r#type, source, schedule, all)?, Arc::clone(&api.backend));
+    let switched = api.work.finish(async move { Ok(backend.resume(what).await?) }).await?;
     Ok(answer(StatusCode::OK, &ChangedPauses::from(&switched)))
 }
 

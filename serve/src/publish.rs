@@ -79,7 +79,7 @@ async fn one(api: &Api, caller: &Caller, headers: &HeaderMap, body: Body) -> Res
 async fn confirmed(api: &Api, event: NewEvent, room: Taken) -> Result<Published, Problem> {
     api.require_publishing().await?;
     let publishing = api.publisher.publish(event);
-    let publishing = tokio::spawn(async move {
+    let publishing = api.work.begin(async move {
         let published = publishing.await;
         drop(room);
         published

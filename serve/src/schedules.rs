@@ -66,7 +66,8 @@ pub(crate) async fn show(State(api): State<Arc<Api>>, path: Named, uri: Uri) -> 
 
 pub(crate) async fn run_now(State(api): State<Arc<Api>>, path: Named) -> Result<Response, Problem> {
     let schedule = name(path)?;
-    let id = Schedules(api.events.clone()).run_now(&schedule).await?;
+    let (schedules, name) = (Schedules(api.events.clone()), schedule.clone());
+    let id = api.work.finish(async move { Ok(schedules.run_now(&name).await?) }).await?;
     Ok(answer(StatusCode::OK, &ActedSchedule { schedule, changed: true, next: None, id: Some(id) }))
 }
 
@@ -88,16 +89,22 @@ pub(crate) async fn backfill(State(api): State<Arc<Api>>, path: Named, request: 
     let more = instants.len() > limit;
     instants.truncate(limit);
     let dry_run = dry_run.unwrap_or(true);
-    if !dry_run {
-        for (done, instant) in instants.iter().enumerate() {
-            schedules.backfill(&schedule, *instant).await.map_err(|error| {
-                let all = instants.len();
-                Problem::for_now(format!("{done} of {all} events published, then: {error}. Repeat the request"))
-            })?;
-        }
-    }
     let ids = instants.iter().map(|instant| Schedules::extra_id(&schedule, *instant)).collect();
+    if !dry_run {
+        let (name, instants) = (schedule.clone(), instants.clone());
+        api.work.finish(async move { publish(&schedules, &name, &instants).await }).await?;
+    }
     Ok(answer(StatusCode::OK, &Backfilled { schedule, dry_run, instants, ids, more }))
+}
+
+async fn publish(schedules: &Schedules, name: &str, instants: &[Timestamp]) -> Result<(), Problem> {
+    for (done, instant) in instants.iter().enumerate() {
+        schedules.backfill(name, *instant).await.map_err(|error| {
+            let all = instants.len();
+            Problem::for_now(format!("{done} of {all} events published, then: {error}. Repeat the request"))
+        })?;
+    }
+    Ok(())
 }
 
 fn name(path: Named) -> Result<String, Problem> {

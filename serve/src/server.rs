@@ -53,5 +53,6 @@ pub async fn serve(
     let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
     tracing::info!(address, tokens = tokens.is_some(), "the server listens");
     let api = Arc::new(Api::new(publisher, events, backend, tokens, stop.clone()));
-    tokio::join!(connections::serve(listener, router(&api), stop), changes::look(Arc::clone(&api)));
+    let work = api.work.clone();
+    tokio::join!(connections::serve(listener, router(&api), work, stop), changes::look(Arc::clone(&api)));
 }

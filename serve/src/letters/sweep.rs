@@ -124,8 +124,8 @@ async fn act(api: Arc<Api>, caller: Caller, asked: ChosenLetters, verb: Verb) ->
     // If the client goes away, the letters that are under way are done, and no more: they are held for it.
     let stop = api.stop.child_token();
     let _ends_with_the_request = stop.clone().drop_guard();
-    let swept = tokio::spawn(async move { sweep(&api, &caller, &asked, limit, verb, &stop).await }).await;
-    let done = swept.map_err(|_| Problem::for_now("it has ended without an answer"))??;
+    let work = api.work.clone();
+    let done = work.finish(async move { sweep(&api, &caller, &asked, limit, verb, &stop).await }).await?;
     Ok(answer(StatusCode::OK, &done))
 }
 

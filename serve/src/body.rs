@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{
-    body::{Body, Bytes},
+    body::{Body, Bytes, HttpBody as _},
     extract::Request,
     http::{
         HeaderMap, StatusCode,
@@ -56,6 +56,14 @@ pub(crate) async fn json<T: DeserializeOwned>(request: Request, most: usize) -> 
         return Err(Problem::bad("not a JSON object"));
     }
     serde_json::from_slice(&body).map_err(|error| Problem::bad(unless_url(&error.to_string())))
+}
+
+/// Reads a request whose body is JSON, or is empty.
+pub(crate) async fn json_or_nothing<T: DeserializeOwned + Default>(
+    request: Request,
+    most: usize,
+) -> Result<T, Problem> {
+    if request.body().is_end_stream() { Ok(T::default()) } else { json(request, most).await }
 }
 
 /// Reads a body to its end.

@@ -66,7 +66,8 @@ fn described(
         described["parameters"] = parameters.into();
     }
     if !operation.takes.is_empty() {
-        described["requestBody"] = json!({ "required": true, "content": contents(operation.takes.iter(), taken) });
+        described["requestBody"] =
+            json!({ "required": !operation.takes_nothing, "content": contents(operation.takes.iter(), taken) });
     }
     let mut responses = Map::new();
     for (status, description, content) in operation.answers {

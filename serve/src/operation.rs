@@ -17,6 +17,8 @@ pub(crate) struct Operation {
     /// The names of the query, with what they mean.
     pub(crate) query: &'static [(&'static str, &'static str)],
     pub(crate) takes: &'static [Content],
+    /// Whether a request may have no body.
+    pub(crate) takes_nothing: bool,
     pub(crate) answers: &'static [(u16, &'static str, Content)],
     /// The statuses of its problems, beside those of every operation.
     pub(crate) problems: &'static [u16],

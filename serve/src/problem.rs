@@ -166,7 +166,7 @@ impl From<SchedulesError> for Problem {
         let status = match error {
             SchedulesError::Unknown { .. } => StatusCode::NOT_FOUND,
             SchedulesError::NotApplied(_) | SchedulesError::AnotherDefinition(_) => StatusCode::CONFLICT,
-            SchedulesError::NoInstants(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            SchedulesError::NoInstants(_) | SchedulesError::Id(_) => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())

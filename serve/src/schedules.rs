@@ -33,6 +33,15 @@ struct Asked {
     count: Option<u32>,
 }
 
+/// An event of a schedule that runs now.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExtraEvent {
+    /// The event's id: the schedule's name, `!`, and more; a new one if there is none. A request that is repeated with its id runs the event
+    /// once.
+    id: Option<String>,
+}
+
 /// The instants to make up for.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -64,10 +73,13 @@ pub(crate) async fn show(State(api): State<Arc<Api>>, path: Named, uri: Uri) -> 
     Ok(answer(StatusCode::OK, &ScheduleView::with(info, count)))
 }
 
-pub(crate) async fn run_now(State(api): State<Arc<Api>>, path: Named) -> Result<Response, Problem> {
+pub(crate) async fn run_now(State(api): State<Arc<Api>>, path: Named, request: Request) -> Result<Response, Problem> {
     let schedule = name(path)?;
-    let (schedules, name) = (Schedules(api.events.clone()), schedule.clone());
-    let id = api.work.finish(async move { Ok(schedules.run_now(&name).await?) }).await?;
+    let ExtraEvent { id } = body::json_or_nothing(request, REQUEST).await?;
+    let id = id.unwrap_or_else(|| Schedules::new_id(&schedule));
+    let (schedules, name, of) = (Schedules(api.events.clone()), schedule.clone(), id.clone());
+    let published = api.work.finish(async move { Ok(schedules.run_now(&name, &of).await?) }).await;
+    published.map_err(|problem| problem.of(id.clone()))?;
     Ok(answer(StatusCode::OK, &ActedSchedule { schedule, changed: true, next: None, id: Some(id) }))
 }
 

@@ -54,6 +54,11 @@ pub enum SchedulesError {
     /// The schedule has no instants of its own.
     #[error("the schedule `{0}` has `mode: sequential`: it has no instants that could be made up for")]
     NoInstants(String),
+    /// The id is none of an event of the schedule.
+    #[error(
+        "an id of an event of the schedule `{0}` begins with `{0}!`, and has up to 255 bytes without control characters"
+    )]
+    Id(String),
     /// A server cannot be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -194,18 +199,27 @@ impl Schedules {
         }
     }
 
-    /// Publishes an event of the schedule that runs now, beside those of its chain, also while the schedule is paused. Returns its id.
+    /// Publishes an event of the schedule that runs now, beside those of its chain, also while the schedule is paused. Published twice with
+    /// one id, it runs once.
     ///
     /// # Errors
-    /// When the schedule is unknown, or the broker does not answer.
-    pub async fn run_now(&self, name: &str) -> Result<String, SchedulesError> {
+    /// When the schedule is unknown, the id is not as those of [`new_id`](Self::new_id), or the broker does not answer.
+    pub async fn run_now(&self, name: &str, id: &str) -> Result<(), SchedulesError> {
         let definition = self.definition(name)?;
+        let is_of_it = id.strip_prefix(name).is_some_and(|rest| rest.len() > 1 && rest.starts_with('!'));
+        if !is_of_it || id.len() > 255 || id.chars().any(char::is_control) {
+            return Err(SchedulesError::Id(name.to_owned()));
+        }
         let now = self.0.shared.clock.shared();
         let at = now.as_millisecond();
-        let id = format!("{name}!{}", Uuid::now_v7());
-        let event = Template::of(definition).extra(id.clone(), Arm { position: at, due: at }, now);
-        self.0.shared.repairer().send(&event).await?;
-        Ok(id)
+        let event = Template::of(definition).extra(id.to_owned(), Arm { position: at, due: at }, now);
+        Ok(self.0.shared.repairer().send(&event).await?)
+    }
+
+    /// Returns an id for an event that [`run_now`](Self::run_now) publishes.
+    #[must_use]
+    pub fn new_id(name: &str) -> String {
+        format!("{name}!{}", Uuid::now_v7())
     }
 
     /// Returns the instants of a schedule from `from` until before `to`, at most `limit`.

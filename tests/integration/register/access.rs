@@ -126,7 +126,7 @@ async fn the_documented_acl_is_enough_for_schedules() {
     let pause = Pause::of_person(Paused::All, "closed", Timestamp::now(), None);
     schedules.hold("poll", &pause).await.unwrap();
     assert!(schedules.resume("poll").await.unwrap().is_some());
-    schedules.run_now("poll").await.unwrap();
+    schedules.run_now("poll", &Schedules::new_id("poll")).await.unwrap();
     assert_eq!(schedules.list().await.unwrap().len(), 1);
     worker.runs.reach(4).await;
     worker.stop().await;

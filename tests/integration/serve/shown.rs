@@ -89,6 +89,11 @@ async fn a_schedule_is_shown_run_now_and_made_up_for() {
     assert!(ran["id"].as_str().unwrap().starts_with("nightly!"), "{ran}");
     assert_eq!(worker.runs.reach(1).await.len(), 1);
     body["dry_run"] = false.into();
+    // Sent again with its id, it is the same event.
+    let of = json!({ "id": ran["id"] });
+    assert_eq!(serving.post("/v1/schedules/nightly/run-now", &of).await.expect(200).json()["id"], ran["id"]);
+    let other = serving.post("/v1/schedules/nightly/run-now", &json!({ "id": "weekly!1" })).await.expect(422);
+    assert!(other.text.contains("begins with `nightly!`"), "{other:?}");
     serving.post("/v1/schedules/nightly/backfill", &body).await.expect(200);
     assert_eq!(worker.runs.reach(3).await.len(), 3);
     worker.stop().await;

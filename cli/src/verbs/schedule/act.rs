@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use hatchery::Word;
-use hatchery_admin::{Admin, Name, Paused, schedules::ActedSchedule};
+use hatchery_admin::{
+    Admin, Name, Paused,
+    schedules::{ActedSchedule, Schedules},
+};
 
 use super::connection::with_schedules;
 use crate::{
@@ -103,7 +106,8 @@ pub(super) async fn run_now(common: &Common, args: &RunNowArgs, output: Output) 
     let topology = load::topology(common, output)?;
     with_schedules(common, topology, async |schedules| {
         let name = &args.name;
-        let id = schedules.run_now(name).await?;
+        let id = Schedules::new_id(name);
+        schedules.run_now(name, &id).await?;
         answer(output, &id, &ActedSchedule { schedule: name.clone(), changed: true, next: None, id: Some(id.clone()) })
     })
     .await

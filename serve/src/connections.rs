@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::work::Work;
+use crate::{patient::Patient, work::Work};
 
 /// How many connections are served at a time, each with one request; further ones wait to be accepted.
 const CONNECTIONS: usize = 1_024;
@@ -24,7 +24,7 @@ const CONNECTIONS: usize = 1_024;
 const HEADERS: Duration = Duration::from_secs(30);
 /// How many bytes the headers of a request may have.
 const BUFFER: usize = 64 * 1024;
-/// After this time a connection gets no further request: a client that reads no answer would keep it.
+/// After this time a connection gets no further request: a client that reads slowly would keep it.
 const LIFE: Duration = Duration::from_mins(5);
 /// How long the last request of a connection may take. A batch may be read for five minutes.
 const LAST: Duration = Duration::from_mins(6);
@@ -66,7 +66,7 @@ async fn connection(stream: TcpStream, routes: Router, stop: CancellationToken) 
     let _ = stream.set_nodelay(true);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(BUFFER);
-    let mut serving = pin!(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)));
+    let mut serving = pin!(http.serve_connection(TokioIo::new(Patient::new(stream)), TowerToHyperService::new(routes)));
     let ended = tokio::select! {
         ended = serving.as_mut() => Some(ended),
         () = stop.cancelled() => None,

@@ -31,7 +31,7 @@
 //! - `backend`: what they ask of the servers beside the publisher and the events. `in_memory`: the same of a topology without servers.
 //! - `tokens`, `local`, `guard`: who may call them. `problem`: what they answer if something is wrong.
 //! - `work`: changes that are carried out although their request is dropped.
-//! - `connections`, `body`, `room`: the limits of connections, of time and of memory.
+//! - `connections`, `patient`, `body`, `room`: the limits of connections, of time and of memory.
 
 mod answer;
 mod api;
@@ -53,6 +53,7 @@ mod local;
 mod operation;
 mod operations;
 mod page;
+mod patient;
 mod pauses;
 mod problem;
 mod publish;

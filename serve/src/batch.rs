@@ -111,7 +111,7 @@ async fn carry_out(
                 Ok(Ok(Some(line))) if line.number > LINES => (line.number, format!("a batch may have {LINES} lines")),
                 Ok(Ok(Some(line))) => {
                     let request = read(&line.line).map_err(|error| error.to_string());
-                    batch.begin(line, request.and_then(|request| allowed(&caller, request)));
+                    batch.begin(line, request.and_then(|request| allowed(&api, &caller, request)));
                     continue;
                 }
                 Ok(Ok(None)) => {
@@ -129,7 +129,11 @@ async fn carry_out(
 }
 
 /// Returns the request of a line if its sender may make it.
-fn allowed(caller: &Caller, request: Request) -> Result<Request, String> {
+fn allowed(api: &Api, caller: &Caller, request: Request) -> Result<Request, String> {
+    // A batch may last for minutes.
+    if !api.knows(caller) {
+        return Err("the token is taken back, or has other rights now".to_owned());
+    }
     let may = match &request {
         Request::Publish(event) => caller.may_publish(event.event_type()),
         Request::Change(_) => caller.may(Right::Operate),

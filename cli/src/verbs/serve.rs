@@ -48,8 +48,8 @@ A line of the file of tokens has a name, the SHA-256 of the token, and what it
 may: read, operate, publish, or publish:TYPE, with commas. Make a token with
   openssl rand -hex 32 | tee token | tr -d '\\n' | sha256sum
 and send it as `Authorization: Bearer TOKEN`. A changed file is taken over
-within seconds. Without --tokens everybody on this machine may do everything,
-and nobody else is answered.
+within seconds, if it ends with a newline. Without --tokens everybody on this
+machine may do everything, and nobody else is answered.
 
 The server speaks HTTP/1.1 without TLS, and holds no state: run as many as you
 like behind a proxy that ends TLS. SIGTERM and SIGINT stop it: it answers the
@@ -141,15 +141,21 @@ fn tokens(path: &PathBuf, topology: &Topology) -> anyhow::Result<Tokens> {
 }
 
 /// Takes over the tokens of the file when it changes, until the stop. The time of a change tells nothing: a mounted secret is replaced by
-/// links.
+/// links. A file that is being written is not read: a right that is cut off, such as `publish:mail`, may be another one.
 async fn renew(path: PathBuf, topology: Topology, known: Tokens, stop: CancellationToken) {
-    let mut last = None;
+    let (mut last, mut before) = (None, String::new());
     let renewing = async {
         loop {
-            let read = match bounded_file::read_text(&path, LARGEST) {
-                Ok(text) => Tokens::read(&text, &topology).map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
+            let text = bounded_file::read_text(&path, LARGEST).map_err(|error| error.to_string());
+            let is_written = text.as_ref().is_ok_and(|text| *text == std::mem::replace(&mut before, text.clone()));
+            if text.is_ok() && !is_written {
+                sleep(RENEWED).await;
+                continue;
+            }
+            let read = text.and_then(|text| match Tokens::read(&text, &topology) {
+                Ok(_) if !text.ends_with('\n') => Err("the last line is cut off: end it with a newline".to_owned()),
+                read => read.map_err(|error| error.to_string()),
+            });
             match read {
                 Ok(tokens) if !known.are(&tokens) => {
                     known.replace(&tokens);

@@ -41,7 +41,14 @@ async fn who_listens_hears_of_changes_until_its_token_is_taken_back() {
     serving.send(reqwest::Method::POST, "/v1/events", publish).await.expect(201);
     read_to(&mut one, "\"due\":1").await;
 
-    // A bad file changes nothing.
+    let mut batch =
+        serving.open("application/x-ndjson", "transfer-encoding: chunked\r\nauthorization: Bearer mails").await;
+    let line = "{\"type\":\"mail\"}\n";
+    let line = format!("{:x}\r\n{line}\r\n", line.len());
+    batch.get_mut().write_all(line.as_bytes()).await.unwrap();
+    read_to(&mut batch, "{\"line\":1,\"id\"").await;
+
+    // A bad file changes nothing, nor does one that is not yet written to its end.
     place.write("tokens", "reads s3cret read");
     let is_told = async || {
         let said = place.lines("log").into_iter().find(|line| line.contains("the file of tokens cannot be read"))?;
@@ -49,16 +56,21 @@ async fn who_listens_hears_of_changes_until_its_token_is_taken_back() {
     };
     let said = eventually("the log tells of the bad file", is_told).await;
     assert!(!said.contains("s3cret"), "{said}");
+    place.write("tokens", &format!("mails {} publish", hash("mails")));
+    let is_told = async || place.lines("log").into_iter().find(|line| line.contains("the last line is cut off"));
+    eventually("the log tells of the last line", is_told).await;
     let get = |token: &'static str| move |request: reqwest::RequestBuilder| request.bearer_auth(token);
     serving.send(reqwest::Method::GET, "/v1/breakers", get("reads")).await.expect(200);
 
-    place.write("tokens", &format!("all {} read", hash("all")));
+    place.write("tokens", &format!("all {} read\n", hash("all")));
     let is_gone = async || {
         let answer = serving.send(reqwest::Method::GET, "/v1/breakers", get("reads")).await;
         (answer.status == 401).then_some(())
     };
     eventually("the token is taken back", is_gone).await;
     serving.send(reqwest::Method::GET, "/v1/breakers", get("all")).await.expect(200);
+    batch.get_mut().write_all(line.as_bytes()).await.unwrap();
+    read_to(&mut batch, "{\"line\":2,\"error\":\"the token is taken back").await;
     until_end(&mut one).await;
     // The rights of the other one have changed.
     until_end(&mut other).await;

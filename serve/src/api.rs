@@ -25,8 +25,8 @@ const TURN: Duration = Duration::from_mins(1);
 /// How many requests may read dead letters at a time.
 const READERS: usize = 4;
 
-/// How many batches may be under way.
-const BATCHES: usize = 32;
+/// How many batches may be under way. Each holds up to 64 MiB: events under way, the longest line, and what is made of it.
+const BATCHES: usize = 8;
 /// How many may listen to changes.
 const LISTENERS: usize = 64;
 

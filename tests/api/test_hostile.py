@@ -16,7 +16,7 @@ RATE = 50
 CONNECTIONS = 8
 # What a request that could not be carried out yet is answered with, beside no answer at all.
 LATER = (429, 503)
-# In MiB: 512 for requests with one event, and 32 batches.
+# In MiB: 512 for requests with one event, and 8 batches.
 MOST_MEMORY = 1024
 ATTACKS = ("slow_headers", "slow_bodies", "slow_batches", "big_headers", "many_headers", "wrong_lengths", "chunks", "large_bodies", "pipelined",
            "half_closed", "reset", "junk", "idle", "unread")

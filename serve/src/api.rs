@@ -1,11 +1,15 @@
 //! What all operations share: the connection to the broker and to Redis, and the limits.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use hatchery::{CancellationToken, Events, Publisher};
+use hatchery_admin::status::Status;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use crate::{
@@ -22,6 +26,10 @@ const BROKER: Duration = Duration::from_secs(5);
 
 /// How long a request waits for the looks before it. One look takes up to twelve seconds.
 const TURN: Duration = Duration::from_mins(1);
+/// How old a status may be that is answered without another look.
+const FRESH: Duration = Duration::from_secs(5);
+/// How many requests may ask for the topology's counts, pauses, events and traces at a time.
+const ASKING: usize = 32;
 /// How many requests may read dead letters at a time.
 const READERS: usize = 4;
 
@@ -39,6 +47,10 @@ pub(crate) struct Api {
     pub(crate) room: Room,
     /// One look at the broker at a time: each makes it list its queues.
     pub(crate) looks: Semaphore,
+    /// What the last look at the status has seen.
+    last: Mutex<Option<(Instant, Arc<Status>)>>,
+    /// The requests that ask the broker or Redis for much.
+    pub(crate) asking: Places,
     /// The requests that read dead letters. Each holds some hundred letters at a time.
     pub(crate) letters: Places,
     /// The batches that are under way. Each holds some megabytes, or the longest line, and may last for minutes: so they take no room from
@@ -68,6 +80,8 @@ impl Api {
             tokens,
             room: Room::new(),
             looks: Semaphore::new(1),
+            last: Mutex::default(),
+            asking: Places::new(ASKING, ASKING / 2, "requests that ask the broker or Redis"),
             letters: Places::new(READERS, READERS / 2, "requests for dead letters"),
             batches: Places::new(BATCHES, BATCHES / 2, "batches"),
             listeners: Places::new(LISTENERS, LISTENERS / 2, "listeners"),
@@ -98,6 +112,20 @@ impl Api {
         }
     }
 
+    /// Looks at the status. All who ask within five seconds are answered from one look. It has a task of its own: a panic ends it alone.
+    pub(crate) async fn status(&self) -> Result<Arc<Status>, Problem> {
+        let _turn = self.look().await?;
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, status)) = last.filter(|(at, _)| at.elapsed() < FRESH) {
+            return Ok(status);
+        }
+        let backend = Arc::clone(&self.backend);
+        let looked = tokio::spawn(async move { backend.status().await }).await;
+        let status = Arc::new(looked.map_err(|_| Problem::for_now("the look at the status has failed"))??);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), Arc::clone(&status)));
+        Ok(status)
+    }
+
     /// Fails if the broker takes no messages. Nothing has been sent then.
     pub(crate) async fn require_publishing(&self) -> Result<(), Problem> {
         match timeout(BROKER, self.backend.require_publishing()).await {
@@ -107,6 +135,79 @@ impl Api {
                 let limit = BROKER.as_secs();
                 Err(Problem::for_now(format!("not published: the broker does not answer within {limit} s")))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        sync::atomic::{AtomicU32, Ordering},
+    };
+
+    use async_trait::async_trait;
+    use hatchery::{BrokerError, Topology, testing::TestHatchery};
+    use hatchery_admin::{AdminError, Pause, Paused, Switched, Until, dead_letters::DeliveryLimits, live::Counts};
+
+    use super::*;
+    use crate::backend::{Trace, Traced};
+
+    /// Its first look at the status panics. Nothing else is asked.
+    struct Looked(Topology, AtomicU32);
+
+    #[async_trait]
+    impl Backend for Looked {
+        fn topology(&self) -> &Topology {
+            &self.0
+        }
+
+        async fn require_publishing(&self) -> Result<(), BrokerError> {
+            Ok(())
+        }
+
+        async fn status(&self) -> Result<Status, AdminError> {
+            assert!(self.1.fetch_add(1, Ordering::SeqCst) > 0, "the first look of the test");
+            Ok(Status::default())
+        }
+
+        async fn pauses(&self) -> Result<Vec<Pause>, AdminError> {
+            Ok(Vec::new())
+        }
+
+        async fn pause(&self, _: Paused, _: String, _: Option<Until>) -> Result<Switched, AdminError> {
+            unreachable!()
+        }
+
+        async fn resume(&self, _: Paused) -> Result<Switched, AdminError> {
+            unreachable!()
+        }
+
+        async fn delivery_limits(&self) -> Result<DeliveryLimits, AdminError> {
+            unreachable!()
+        }
+
+        async fn trace(&self, _: Trace) -> Result<Traced, BrokerError> {
+            Ok(Traced::default())
+        }
+
+        async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError> {
+            Ok(BTreeMap::new())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_answers_all_of_five_seconds_and_a_panic_ends_it_alone() {
+        let text = "version: 1\nname: t\ntypes: { mail: {} }";
+        let topology = hatchery::file::read(text, "topology.yaml").expect("a topology");
+        let (test, looked) = (TestHatchery::new(topology.clone()), Arc::new(Looked(topology, AtomicU32::new(0))));
+        let (backend, stop) = (Arc::clone(&looked) as _, CancellationToken::new());
+        let api = Api::new(test.publisher(), test.events(), backend, None, stop);
+        assert_eq!(api.status().await.expect_err("a panic").detail(), "the look at the status has failed");
+        for looks in [2, 2, 3, 3] {
+            api.status().await.expect("a status");
+            assert_eq!(looked.1.load(Ordering::SeqCst), looks);
+            tokio::time::advance(FRESH / 2).await;
         }
     }
 }

@@ -55,11 +55,7 @@ pub(crate) async fn look(api: Arc<Api>) {
 }
 
 async fn seen(api: &Api) -> Told {
-    let looked = async {
-        let _turn = api.look().await?;
-        api.backend.status().await.map_err(Problem::from)
-    };
-    let (name, said) = match looked.await {
+    let (name, said) = match api.status().await {
         Ok(status) => ("status", serde_json::to_value(Document::of(&status))),
         Err(problem) => ("problem", serde_json::to_value(&problem)),
     };

@@ -67,7 +67,10 @@ pub async fn measure_status(backend: Arc<dyn Backend>, stop: CancellationToken) 
     let (mut found, mut was_told) = (BTreeSet::new(), false);
     let looks = async {
         loop {
-            match backend.status().await {
+            // A panic ends the look alone.
+            let asked = Arc::clone(&backend);
+            let looked = tokio::spawn(async move { asked.status().await.map_err(|error| error.to_string()) }).await;
+            match looked.unwrap_or_else(|error| Err(error.to_string())) {
                 Ok(status) => {
                     set(&status, &mut found);
                     was_told = false;

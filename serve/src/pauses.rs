@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
+    Extension,
     extract::{Request, State},
     http::StatusCode,
     response::Response,
@@ -15,7 +16,7 @@ use hatchery_admin::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{answer::answer, api::Api, body, problem::Problem};
+use crate::{answer::answer, api::Api, body, problem::Problem, tokens::Caller};
 
 /// How long a request may be, in bytes.
 const MOST: usize = 16 * 1024;
@@ -67,7 +68,11 @@ pub(crate) struct EndedPause {
     all: bool,
 }
 
-pub(crate) async fn list(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
+pub(crate) async fn list(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    let _place = api.asking.take(&caller).await?;
     let pauses = api.backend.pauses().await?;
     Ok(answer(StatusCode::OK, &Pauses { pauses: pauses.iter().map(PauseLine::from).collect() }))
 }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
+    Extension,
     extract::State,
     http::{StatusCode, Uri},
     response::Response,
@@ -17,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{answer::answer, api::Api, problem::Problem, query};
+use crate::{answer::answer, api::Api, problem::Problem, query, tokens::Caller};
 
 /// How many events a list has if the request does not say.
 const USUAL: u32 = 100;
@@ -50,12 +51,17 @@ pub(crate) struct EventList {
     more: bool,
 }
 
-pub(crate) async fn search(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+pub(crate) async fn search(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Result<Response, Problem> {
     let asked: Asked = query::read(&uri)?;
     let limit = asked.limit.unwrap_or(USUAL);
     if !(1..=MOST).contains(&limit) {
         return Err(Problem::bad(format!("`limit` is 1 to {MOST}")));
     }
+    let _place = api.asking.take(&caller).await?;
     let limit = usize::try_from(limit).unwrap_or_default();
     let mut found = Box::pin(api.events.search(&filter(asked)?));
     let (mut events, until) = (Vec::new(), Instant::now() + LONGEST);

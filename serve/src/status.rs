@@ -8,9 +8,6 @@ use hatchery_admin::status::Document;
 use crate::{answer::answer, api::Api, problem::Problem};
 
 pub(crate) async fn status(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
-    let _turn = api.look().await?;
-    match api.backend.status().await {
-        Ok(status) => Ok(answer(StatusCode::OK, &Document::of(&status))),
-        Err(error) => Err(Problem::for_now(error.to_string())),
-    }
+    let status = api.status().await?;
+    Ok(answer(StatusCode::OK, &Document::of(&status)))
 }

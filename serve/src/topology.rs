@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
+    Extension,
     extract::State,
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
@@ -14,7 +15,7 @@ use hatchery_admin::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{answer::answer, api::Api, problem::Problem};
+use crate::{answer::answer, api::Api, problem::Problem, tokens::Caller};
 
 /// The media type of a picture.
 pub(crate) const SVG: &str = "image/svg+xml";
@@ -55,7 +56,11 @@ struct QueueShown {
     consumers: Option<u64>,
 }
 
-pub(crate) async fn show(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
+pub(crate) async fn show(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    let _place = api.asking.take(&caller).await?;
     let _turn = api.look().await?;
     let topology = api.backend.topology();
     let (pauses, counts) = (api.backend.pauses().await?, api.backend.counts().await?);

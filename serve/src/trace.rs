@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
+    Extension,
     extract::State,
     http::{StatusCode, Uri},
     response::Response,
@@ -22,6 +23,7 @@ use crate::{
     backend::{Trace, Traced},
     problem::Problem,
     query,
+    tokens::Caller,
 };
 
 /// What to trace.
@@ -50,7 +52,11 @@ pub(crate) struct History {
     events: &'static str,
 }
 
-pub(crate) async fn trace(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+pub(crate) async fn trace(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Result<Response, Problem> {
     let Asked { id, reference, r#type, since } = query::read(&uri)?;
     if id.is_none() && reference.is_none() && r#type.is_none() {
         return Err(Problem::bad("one of `id`, `reference` and `type` is missing"));
@@ -65,6 +71,7 @@ pub(crate) async fn trace(State(api): State<Arc<Api>>, uri: Uri) -> Result<Respo
         }
     };
     let since = since.map(since_of).transpose()?;
+    let _place = api.asking.take(&caller).await?;
     let mut now = Vec::new();
     if id.is_some() || reference.is_some() {
         let is_asked = |name: &str| r#type.as_deref().is_none_or(|of| of == name);

@@ -302,7 +302,7 @@ mod tests {
     #[case(ChangeKind::RunNow, r#"{"id": "a", "delay": "1h"}"#, Some("`delay` does not belong here"))]
     #[case(ChangeKind::Reschedule, r#"{"id": "a"}"#, Some("one of `to` and `delay`"))]
     #[case(ChangeKind::Cancel, r#"{"id": "a", "type": "mail"}"#, Some("`type` does not belong here"))]
-    #[case(ChangeKind::Cancel, "[]", Some("not an event"))]
+    #[case(ChangeKind::Cancel, "[]", Some("not a JSON object"))]
     fn a_change_of_one_type_has_its_name_from_elsewhere(
         #[case] kind: ChangeKind,
         #[case] json: &str,

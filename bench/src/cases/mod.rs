@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_case_is_selected_by_its_name_or_first_word() {
         for (name, count) in
-            [("publish", 3), ("publish-latest", 1), ("end-to-end", 1), ("latency", 12), ("latency-each", 3)]
+            [("publish", 3), ("publish-latest", 1), ("end-to-end", 1), ("latency", 13), ("latency-each", 4)]
         {
             assert_eq!(selected(&[name.to_owned()]).unwrap().len(), count, "{name}");
         }

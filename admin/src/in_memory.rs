@@ -187,7 +187,7 @@ mod tests {
         let publisher = before.0.publisher();
         for name in ["mail", "post"] {
             publisher.publish(NewEvent::new(name, "{}")).await?;
-            publisher.publish(NewEvent::new(name, "{}").delay(Duration::from_secs(3_600))).await?;
+            publisher.publish(NewEvent::new(name, "{}").delay(Duration::from_hours(1))).await?;
         }
         let after = before.changed(topology("{ letter: { renamed-from: post } }"))?;
         after.arm().await?;
@@ -212,9 +212,9 @@ mod tests {
         assert_eq!((first.schedules.len(), first.pauses.len(), admin.0.published()), (1, 1, 1));
         assert_eq!(admin.arm().await?.pauses.len(), 0);
         let mail = Paused::Type(Name("mail".parse()?));
-        assert_eq!(admin.resume(&[mail.clone()]).await?.before.len(), 1);
+        assert_eq!(admin.resume(std::slice::from_ref(&mail)).await?.before.len(), 1);
         assert_eq!(admin.pauses(), []);
-        admin.pause(&[mail], "lunch", Some(Until::After(Duration::from_secs(60)))).await?;
+        admin.pause(&[mail], "lunch", Some(Until::After(Duration::from_mins(1)))).await?;
         assert_eq!(admin.status().await?.pauses[0].reason, "lunch");
         let unknown = Paused::Type(Name("mial".parse()?));
         assert!(matches!(admin.pause(&[unknown], "", None).await, Err(AdminError::UnknownName { .. })));

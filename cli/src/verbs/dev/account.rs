@@ -52,7 +52,7 @@ mod tests {
         let mut account = Account { published: 9, left: 5, ..Account::default() };
         let mut summary = Summary::default();
         (summary.done, summary.retried, summary.dead_lettered) = (3, 2, 1);
-        account.add(summary.clone());
+        account.add(summary);
         account.add(summary);
         let line = |name: &str, delayed| {
             let mut line = TypeLine::default();

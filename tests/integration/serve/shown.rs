@@ -83,7 +83,7 @@ async fn a_schedule_is_shown_run_now_and_made_up_for() {
     let dry = serving.post("/v1/schedules/nightly/backfill", &body).await.expect(200).json();
     assert_eq!((&dry["dry_run"], &dry["ids"][0]), (&json!(true), &json!("nightly!2026-06-01T03:00:00Z")));
     assert_eq!((dry["instants"].as_array().unwrap().len(), &dry["more"]), (2, &json!(false)));
-    assert_eq!(declared.amqp().await.ready(&declared.processing("mail")).await, 0);
+    serving.get("/v1/events/mail?id=nightly!2026-06-01T03:00:00Z").await.expect(404);
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     let ran = serving.post("/v1/schedules/nightly/run-now", &json!({})).await.expect(200).json();
     assert!(ran["id"].as_str().unwrap().starts_with("nightly!"), "{ran}");

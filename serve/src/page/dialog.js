@@ -33,7 +33,7 @@ export async function askToken(wasRefused) {
     el("p", { class: "muted" }, "The page keeps it in memory, until you close or reload it."),
   ];
   for (;;) {
-    const entered = await open("Enter a token", content, el("button", { class: "primary" }, "Continue"), () => input.value.trim());
+    const entered = await open("Sign in", content, el("button", { class: "primary" }, "Continue"), () => input.value.trim());
     if (entered) return entered;
   }
 }

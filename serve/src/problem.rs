@@ -66,7 +66,7 @@ impl Problem {
 
     /// Adds the id of the request's event.
     pub(crate) fn of(self, id: String) -> Self {
-        Self { id: Some(id), ..self }
+        Self { id: Some(id).filter(|id| !is_url_with_password(id)), ..self }
     }
 
     pub(crate) fn detail(&self) -> &str {

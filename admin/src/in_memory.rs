@@ -26,7 +26,7 @@ use crate::{
 /// A topology over a broker and a register in memory, and what people ask of it.
 pub struct InMemoryAdmin(pub InMemory);
 
-/// What an apply to a topology in memory has changed.
+/// The changes of an apply to a topology in memory.
 #[derive(Clone, Debug)]
 pub struct AppliedInMemory {
     /// The changes to schedules.

@@ -47,7 +47,7 @@ pub(crate) struct Api {
     pub(crate) room: Room,
     /// One look at the broker at a time: each makes it list its queues.
     pub(crate) looks: Semaphore,
-    /// What the last look at the status has seen.
+    /// The result of the last look at the status.
     last: Mutex<Option<(Instant, Arc<Status>)>>,
     /// The requests that ask the broker or Redis for much.
     pub(crate) asking: Places,

@@ -1,4 +1,4 @@
-//! What is known of a circuit breaker.
+//! A circuit breaker: its keys in the file, and its state as far as it is known.
 
 use hatchery::{
     EventType,

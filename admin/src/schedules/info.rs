@@ -1,4 +1,4 @@
-//! What is known of a schedule.
+//! A schedule: its definition in the file, and its state as far as it is known.
 
 use hatchery::internals::{
     schedule::{definition::Definition, rule::Mode, state::ScheduleState},

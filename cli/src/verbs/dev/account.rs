@@ -3,7 +3,7 @@
 use hatchery::{EventType, Summary};
 use hatchery_admin::{Status, TypeLine};
 
-/// What has happened, over all changes of the file.
+/// The counts of a whole session, over all changes of the file.
 #[derive(Default)]
 pub(super) struct Account {
     pub(super) published: u64,

@@ -117,7 +117,7 @@ async fn watch(
     stop: &hatchery::CancellationToken,
 ) -> anyhow::Result<()> {
     let name = common.file.display().to_string();
-    // What was read last. An editor may write a file in parts, so a text counts once it was read twice.
+    // The text of the last read. An editor may write a file in parts, so a text counts once it was read twice.
     let mut last = Ok(known.clone());
     loop {
         tokio::select! {

@@ -16,6 +16,7 @@ mod misrouting;
 mod obstacles;
 mod order;
 mod policies;
+mod policy_keys;
 mod prune;
 mod shadow;
 mod step;

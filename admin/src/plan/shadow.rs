@@ -11,129 +11,19 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::compare;
+use super::{
+    compare,
+    policy_keys::{self, Effect},
+};
 use crate::live::{LivePolicy, LiveQueue, Observed};
-
-/// Policy keys that limit a queue, expire its messages, or change how it dead-letters. Where an argument and a policy
-/// both set a TTL, length or limit, the smaller one wins, and the policy's `overflow` wins on a quorum queue. So our
-/// arguments do not protect a queue.
-const HARMFUL: [&str; 9] = [
-    "message-ttl",
-    "expires",
-    "max-length",
-    "max-length-bytes",
-    "overflow",
-    "dead-letter-exchange",
-    "dead-letter-routing-key",
-    "dead-letter-strategy",
-    "delivery-limit",
-];
-
-/// Policy keys that limit what a stream keeps: they may take away the last message of the switches.
-const HARMFUL_TO_STREAMS: [&str; 2] = ["max-age", "max-length-bytes"];
-
-/// Policy key by which a quorum queue of RabbitMQ 4.3 holds back returned messages: a type that keeps its order loses the order,
-/// and nothing but the management API counts these messages.
-const DELAYED_RETRY: &str = "delayed-retry-type";
-
-/// Policy keys that do no harm to a queue. Any other key may be one of a RabbitMQ that is newer than this program.
-const HARMLESS: [&str; 20] = [
-    // Where the queue's members are, and how many.
-    "queue-leader-locator",
-    "queue-master-locator",
-    "target-group-size",
-    "ha-mode",
-    "ha-params",
-    "ha-sync-mode",
-    "ha-sync-batch-size",
-    "ha-promote-on-shutdown",
-    "ha-promote-on-failure",
-    // How its messages are stored.
-    "queue-mode",
-    "queue-version",
-    "max-in-memory-length",
-    "max-in-memory-bytes",
-    // Nothing without `delayed-retry-type`.
-    "delayed-retry-min",
-    "delayed-retry-max",
-    // `ack_timeout` compares it with the file.
-    "consumer-timeout",
-    // Exchanges and streams alone have these.
-    "alternate-exchange",
-    "shards-per-node",
-    "routing-key",
-    "stream-filter-size-bytes",
-];
-
-/// Policy keys that quorum and classic queues do not support. RabbitMQ applies a policy with a key that a queue's type does not support to
-/// no queue of that type, its other keys included (`unsupported_policies` in the type's `capabilities/0`, and
-/// `rabbit_policy:matches/3`; measured on 3.10).
-const UNSUPPORTED: [&str; 5] =
-    ["max-age", "stream-max-segment-size-bytes", "initial-cluster-size", "selector-fields", "selector-field-max-bytes"];
-
-/// Policy keys that classic queues do not support in any version.
-const NOT_CLASSIC: [&str; 2] = ["dead-letter-strategy", "delivery-limit"];
-
-/// Policy keys that quorum queues do not support in any version.
-const NOT_QUORUM: [&str; 7] = [
-    "queue-mode",
-    "queue-master-locator",
-    "ha-mode",
-    "ha-params",
-    "ha-sync-mode",
-    "ha-promote-on-shutdown",
-    "ha-promote-on-failure",
-];
-
-/// Policy keys that streams do not support in any version.
-const NOT_STREAM: [&str; 18] = [
-    "expires",
-    "message-ttl",
-    "dead-letter-exchange",
-    "dead-letter-routing-key",
-    "dead-letter-strategy",
-    "delivery-limit",
-    "max-length",
-    "max-in-memory-length",
-    "max-in-memory-bytes",
-    "overflow",
-    "queue-mode",
-    "queue-master-locator",
-    "ha-mode",
-    "ha-params",
-    "ha-sync-mode",
-    "ha-promote-on-shutdown",
-    "ha-promote-on-failure",
-    "target-group-size",
-];
-
-const QUORUM: &str = "quorum";
-
-/// The effect of a policy key on a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
-    Nothing,
-    Harm,
-    Unknown,
-}
-
-fn effect(key: &str, value: &Value, kind: &str) -> Effect {
-    match key {
-        _ if kind == STREAM && HARMFUL_TO_STREAMS.contains(&key) => Effect::Harm,
-        _ if kind == STREAM && UNSUPPORTED.contains(&key) => Effect::Nothing,
-        DELAYED_RETRY if kind == STREAM => Effect::Nothing,
-        DELAYED_RETRY if kind == compare::CLASSIC || value == "disabled" => Effect::Nothing,
-        DELAYED_RETRY => Effect::Harm,
-        _ if HARMFUL.contains(&key) => Effect::Harm,
-        _ if HARMLESS.contains(&key) => Effect::Nothing,
-        _ => Effect::Unknown,
-    }
-}
 
 /// Returns the keys of a policy that have this effect on a queue of this kind.
 fn keys<'a>(policy: &'a LivePolicy, kind: &str, what: Effect) -> Vec<&'a str> {
     let definition = policy.definition.iter();
-    definition.filter(|(key, value)| effect(key, value, kind) == what).map(|(key, _)| key.as_str()).collect()
+    definition
+        .filter(|(key, value)| policy_keys::effect(key, value, kind) == what)
+        .map(|(key, _)| key.as_str())
+        .collect()
 }
 
 /// The policies of a virtual host: ours as they will be after `apply`, and the strangers'.
@@ -310,15 +200,10 @@ impl Pattern {
         let kind = if apply_to == "streams" { Some(STREAM) } else { apply_to.strip_suffix("_queues") };
         let kind = kind.map(str::to_owned);
         let queues = matches!(apply_to, "" | "all" | "queues") || kind.is_some();
-        let keys: Vec<&str> = keys.map(String::as_str).collect();
-        let none_of = |unsupported: &[&str]| !keys.iter().any(|key| unsupported.contains(key));
-        let is_of_queues = none_of(&UNSUPPORTED);
-        let types = [
-            (compare::CLASSIC, is_of_queues && none_of(&NOT_CLASSIC)),
-            (QUORUM, is_of_queues && none_of(&NOT_QUORUM)),
-            (STREAM, none_of(&NOT_STREAM)),
-        ];
-        let supporting = types.into_iter().filter(|(_, supports)| *supports).map(|(kind, _)| kind).collect();
+        let keys: Vec<&String> = keys.collect();
+        let supports =
+            |kind: &&str| !keys.iter().any(|key| policy_keys::effect(key, &Value::Null, kind) == Effect::Apart);
+        let supporting = [policy_keys::QUORUM, compare::CLASSIC, STREAM].into_iter().filter(supports).collect();
         Self { regex: Regex::new(pattern).ok(), kind, queues, supporting }
     }
 
@@ -367,73 +252,14 @@ mod tests {
         assert_eq!(Pattern::of(&policy).matches("billing.control", "stream"), expected);
     }
 
-    /// The effect of a policy on a queue that it matches. `Apart`: RabbitMQ does not apply it to queues of this kind.
-    #[derive(Debug, PartialEq, Eq)]
-    enum Does {
-        Nothing,
-        Harm,
-        Unknown,
-        Apart,
-    }
-
-    use Does::{Apart, Harm, Nothing, Unknown};
-
-    /// Every key that a policy may have in RabbitMQ 3.10, 4.0 and 4.3, plugins included (all `policy_validator` of its source),
-    /// and what it does to a quorum queue, to a classic one and to a stream.
-    #[rustfmt::skip]
-    const KEYS: [(&str, Does, Does, Does); 43] = [
-        ("alternate-exchange", Nothing, Nothing, Nothing),
-        ("consumer-disconnected-timeout", Unknown, Unknown, Unknown),
-        ("consumer-timeout", Nothing, Nothing, Nothing),
-        ("dead-letter-exchange", Harm, Harm, Apart),
-        ("dead-letter-routing-key", Harm, Harm, Apart),
-        ("dead-letter-strategy", Harm, Apart, Apart),
-        ("delayed-retry-max", Nothing, Nothing, Nothing),
-        ("delayed-retry-min", Nothing, Nothing, Nothing),
-        ("delayed-retry-type", Harm, Nothing, Nothing),
-        ("delivery-limit", Harm, Apart, Apart),
-        ("expires", Harm, Harm, Apart),
-        ("federation-upstream", Unknown, Unknown, Unknown),
-        ("federation-upstream-pattern", Unknown, Unknown, Unknown),
-        ("federation-upstream-set", Unknown, Unknown, Unknown),
-        ("ha-mode", Apart, Nothing, Apart),
-        ("ha-params", Apart, Nothing, Apart),
-        ("ha-promote-on-failure", Apart, Nothing, Apart),
-        ("ha-promote-on-shutdown", Apart, Nothing, Apart),
-        ("ha-sync-batch-size", Nothing, Nothing, Nothing),
-        ("ha-sync-mode", Apart, Nothing, Apart),
-        ("initial-cluster-size", Apart, Apart, Nothing),
-        ("max-age", Apart, Apart, Harm),
-        ("max-in-memory-bytes", Nothing, Nothing, Apart),
-        ("max-in-memory-length", Nothing, Nothing, Apart),
-        ("max-length", Harm, Harm, Apart),
-        ("max-length-bytes", Harm, Harm, Harm),
-        ("message-ttl", Harm, Harm, Apart),
-        ("overflow", Harm, Harm, Apart),
-        ("queue-leader-locator", Nothing, Nothing, Nothing),
-        ("queue-master-locator", Apart, Nothing, Apart),
-        ("queue-mode", Apart, Nothing, Apart),
-        ("queue-version", Nothing, Nothing, Nothing),
-        ("routing-key", Nothing, Nothing, Nothing),
-        ("selector-field-max-bytes", Apart, Apart, Nothing),
-        ("selector-fields", Apart, Apart, Nothing),
-        ("shards-per-node", Nothing, Nothing, Nothing),
-        ("stream-filter-size-bytes", Nothing, Nothing, Nothing),
-        ("stream-max-segment-size-bytes", Apart, Apart, Nothing),
-        ("target-group-size", Nothing, Nothing, Apart),
-        // No RabbitMQ has these yet.
-        ("delayed-retry-jitter", Unknown, Unknown, Unknown),
-        ("", Unknown, Unknown, Unknown),
-        ("max-lengths", Unknown, Unknown, Unknown),
-        ("delivery_limit", Unknown, Unknown, Unknown),
-    ];
+    use Effect::{Apart, Harm, Nothing, Unknown};
 
     fn with(keys: &[(&str, Value)]) -> LivePolicy {
         let definition = keys.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
         LivePolicy { pattern: ".*".to_owned(), definition, ..LivePolicy::default() }
     }
 
-    fn does(policy: &LivePolicy, kind: &str) -> Does {
+    fn does(policy: &LivePolicy, kind: &str) -> Effect {
         let shadow = Shadow::of(policy, "policy", kind);
         match (Pattern::of(policy).matches("billing.processor.mail", kind), &shadow.harm) {
             (false, _) => Apart,
@@ -443,22 +269,13 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_each_policy_key_does_to_a_queue_is_known() {
-        for (key, quorum, classic, stream) in KEYS {
-            let policy = with(&[(key, 1.into())]);
-            let done = ["quorum", "classic", "stream"].map(|kind| does(&policy, kind));
-            assert_eq!(done, [quorum, classic, stream], "{key}");
-        }
-    }
-
     #[rstest]
     #[case::harm_beside_an_unknown_key(&[("max-length", 1.into()), ("x", 1.into())], Harm, Harm)]
     #[case::a_key_that_keeps_the_others_from_applying(&[("delivery-limit", 1.into()), ("max-length", 1.into())], Harm, Apart)]
     #[case::the_same_for_quorum_queues(&[("ha-mode", "all".into()), ("max-length", 1.into())], Apart, Harm)]
     #[case::delayed_retry_off(&[("delayed-retry-type", "disabled".into()), ("delayed-retry-min", 1.into())], Nothing, Nothing)]
     #[case::delayed_retry(&[("delayed-retry-type", "all".into()), ("delayed-retry-min", 1.into())], Harm, Nothing)]
-    fn a_policy_does_what_its_keys_do(#[case] keys: &[(&str, Value)], #[case] quorum: Does, #[case] classic: Does) {
+    fn a_policy_does_what_its_keys_do(#[case] keys: &[(&str, Value)], #[case] quorum: Effect, #[case] classic: Effect) {
         let policy = with(keys);
         assert_eq!((does(&policy, "quorum"), does(&policy, "classic")), (quorum, classic));
     }

@@ -4,6 +4,7 @@
 mod cancel;
 mod coalesce;
 mod end_to_end;
+mod http;
 mod instant;
 mod latency;
 mod order;
@@ -14,8 +15,11 @@ mod start;
 mod work;
 
 use self::{
-    Kind::{Cancel, Coalesce, EndToEnd, HatcheryShards, Instant, LadderOrder, Latency, Publish, Random, Start, Work},
+    Kind::{
+        Cancel, Coalesce, EndToEnd, HatcheryShards, Http, Instant, LadderOrder, Latency, Publish, Random, Start, Work,
+    },
     cancel::Selection,
+    http::Way,
     instant::Timer,
     latency::{SECONDS, Stream},
 };
@@ -64,13 +68,14 @@ enum Kind {
     HatcheryShards,
     Start,
     Latency(Stream),
+    Http(Way),
 }
 
 const CONFIRMS: &str = "lapin, one confirm channel, as many unconfirmed";
 const CONSUMER: &str = "a lapin consumer, same prefetch, one ack for 50";
 const SET: &str = "a Redis SET with expiry each, as many in flight";
 
-const ALL: [Case; 30] = [
+const ALL: [Case; 32] = [
     Case {
         name: "publish-each",
         about: "publish, register on, no coalescing",
@@ -190,6 +195,20 @@ const ALL: [Case; 30] = [
         events: INSTANT,
         kind: Start,
     },
+    Case {
+        name: "http-batches",
+        about: "publish over HTTP, 10,000 lines a request, register on",
+        beside: "the library, 1,000 unconfirmed",
+        events: USUAL,
+        kind: Http(Way::Batches),
+    },
+    Case {
+        name: "http-single",
+        about: "publish over HTTP, a request each, 64 connections",
+        beside: "the library, 64 unconfirmed",
+        events: USUAL,
+        kind: Http(Way::Single),
+    },
     latency("latency-each-20", "latency, register on, no coalescing, 20 events/s", Type::Each, 20),
     latency("latency-each-200", "latency, register on, no coalescing, 200 events/s", Type::Each, 200),
     latency("latency-each-1000", "latency, register on, no coalescing, 1,000 events/s", Type::Each, 1_000),
@@ -259,6 +278,7 @@ impl Case {
             HatcheryShards => shards::run(around, load, side).await,
             Start => start::run(around, load, side).await,
             Latency(stream) => latency::run(around, stream, load, side).await,
+            Http(way) => http::run(around, way, load, side).await,
         }
     }
 }
@@ -269,9 +289,7 @@ mod tests {
 
     #[test]
     fn a_case_is_selected_by_its_name_or_first_word() {
-        for (name, count) in
-            [("publish", 3), ("publish-latest", 1), ("end-to-end", 1), ("latency", 13), ("latency-each", 4)]
-        {
+        for (name, count) in [("publish", 3), ("publish-latest", 1), ("end-to-end", 1), ("latency", 13), ("http", 2)] {
             assert_eq!(selected(&[name.to_owned()]).unwrap().len(), count, "{name}");
         }
         assert_eq!(selected(&[]).unwrap().len(), ALL.len());

@@ -16,6 +16,7 @@ use hatchery_admin::{
     ChangedPauses,
     batch::{AnsweredLine, ChosenEvents, EventLine},
     breakers::{BreakerList, ClosedBreaker},
+    dead_letters::{DoneLetters, FoundLetters, ShownLetters},
     schedules::{ActedSchedule, Backfilled, ScheduleList, ScheduleView},
     status::Document,
 };
@@ -31,7 +32,7 @@ use crate::{
     guard::guard,
     holder::{self, Holder},
     known::{self, KnownEvents},
-    letters::{self, ChosenLetters, DoneLetters, FoundLetters, ShownLetters},
+    letters::{self, ChosenLetters},
     operation::{Content, Operation, content},
     page,
     pauses::{self, EndedPause, NewPause, Pauses},

@@ -1,17 +1,78 @@
-//! The answer of a replay and of a discard, for the command line and the server of the API.
+//! The answers of the commands for letters, for the command line and the server of the API.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::sweep::Tally;
+use super::{
+    account::Verb,
+    sweep::Tally,
+    view::{GroupView, QueueView, Whole},
+};
+
+/// The letters by the reason of their failure, and the first ones.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct FoundLetters {
+    /// The queues that were read.
+    pub queues: Vec<QueueView>,
+    /// The number of letters.
+    pub found: u64,
+    /// How many of them are obsolete; `null` if Redis does not tell.
+    pub obsolete: Option<u64>,
+    /// The reasons, the most frequent first.
+    pub groups: Vec<GroupView>,
+    /// The first letters, the oldest of each queue first, with the begin of their payloads.
+    pub letters: Vec<Whole>,
+    /// Whether there are more letters than these.
+    pub more: bool,
+    /// What was not seen.
+    pub warnings: Vec<String>,
+}
+
+/// The letters of an id.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct ShownLetters {
+    /// The number of letters.
+    pub found: usize,
+    /// The first letters.
+    pub letters: Vec<Whole>,
+    /// What was not seen.
+    pub warnings: Vec<String>,
+}
+
+/// What a replay or a discard has done, or would do.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct DoneLetters {
+    #[serde(flatten)]
+    pub swept: SweptLetters,
+    /// The reasons of the letters that it would act on, the most frequent first; only in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<GroupView>>,
+    /// The letters that a discard would remove; only in its dry run. Save the lines, then send their digests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines: Option<Vec<LetterLine>>,
+    /// Whether there are more letters to discard than `lines` has; only in the dry run of a discard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more: Option<bool>,
+    /// Why letters were not seen, or were not acted on. Repeat the request for the rest.
+    pub warnings: Vec<String>,
+}
+
+/// A letter that a discard would remove.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct LetterLine {
+    /// The SHA-256 of the line.
+    pub digest: String,
+    /// The letter as a line that `topology publish --batch` takes. Save the text as it is: a JSON parser may change numbers of the payload.
+    pub line: String,
+}
 
 /// The answer of `topology dead-letter replay` and `discard`.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct SweptLetters {
     /// The command: `replay` or `discard`.
-    pub verb: &'static str,
+    pub verb: Cow<'static, str>,
     /// Whether nothing was changed.
     pub dry_run: bool,
     /// The letters of all queues.
@@ -22,7 +83,7 @@ pub struct SweptLetters {
 }
 
 /// The number of letters by what has become of them.
-#[derive(Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// Letters that were in the queue.
     pub ready: u64,
@@ -43,9 +104,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the numbers of letters that stay.
-    #[must_use]
-    pub const fn left(tally: Tally) -> Self {
+    const fn left(tally: Tally) -> Self {
         let Tally { ready, done: _, obsolete, unreadable, others, unread } = tally;
         Self { ready, done: None, would_be_done: None, obsolete, unreadable, not_selected: others, unread }
     }
@@ -60,5 +119,13 @@ impl Counts {
     #[must_use]
     pub const fn would_be(tally: Tally) -> Self {
         Self { would_be_done: Some(tally.done), ..Self::left(tally) }
+    }
+}
+
+impl SweptLetters {
+    /// Returns the answer of a dry run.
+    #[must_use]
+    pub fn would_be(verb: Verb, tally: Tally) -> Self {
+        Self { verb: verb.name().into(), dry_run: true, letters: Counts::would_be(tally), queues: None }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the letters of a queue and leaves them there.
+//! Reads the letters of queues and leaves them there.
 
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use super::{
     queues::{DeadLetters, LetterQueue},
     selection::Selection,
     standing::Standing,
+    view::{QueueView, queue_view},
 };
 
 /// Letters that are read together. The register answers for all of them in one call.
@@ -54,6 +55,33 @@ impl Seen {
     #[must_use]
     pub const fn unread(&self) -> u64 {
         self.ready.saturating_sub(self.read)
+    }
+}
+
+/// What a look at several queues has seen.
+#[derive(Debug, Default)]
+pub struct Looked<'a> {
+    queues: Vec<(&'a LetterQueue, Seen)>,
+    has_letters: bool,
+    /// Why it is not known which letters are obsolete.
+    pub unknown: Option<RegisterError>,
+}
+
+impl Looked<'_> {
+    /// Whether no queue was read, and no letter.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty() && !self.has_letters
+    }
+
+    /// Returns the queues that were read.
+    #[must_use]
+    pub fn queues(&self) -> Vec<QueueView> {
+        self.queues.iter().map(|(queue, seen)| queue_view(queue, seen)).collect()
+    }
+
+    pub(super) fn sum(&self, of: fn(&Seen) -> u64) -> u64 {
+        self.queues.iter().map(|(_, seen)| of(seen)).sum()
     }
 }
 
@@ -100,6 +128,36 @@ impl DeadLetters {
         Ok(seen)
     }
 
+    /// Passes the selected letters of all queues to `each`, and to `told` how much of each queue was seen, or why it could not be read.
+    /// An error of `told` is the end; else the next queue is read.
+    ///
+    /// # Errors
+    /// Those of `told`.
+    pub async fn read_queues<'a, E>(
+        &self,
+        queues: &'a [LetterQueue],
+        selection: &Selection,
+        patience: Patience<'_>,
+        mut told: impl FnMut(&LetterQueue, Result<&Seen, DeadLettersError>) -> Result<(), E> + Send,
+        mut each: impl FnMut(&LetterQueue, Letter, Standing) + Send,
+    ) -> Result<Looked<'a>, E> {
+        let mut looked = Looked::default();
+        for queue in queues {
+            let each = |letter, standing| {
+                looked.has_letters = true;
+                each(queue, letter, standing);
+            };
+            match self.read(queue, selection, patience, each).await {
+                Ok(mut seen) => {
+                    told(queue, Ok(&seen))?;
+                    looked.unknown = looked.unknown.or(seen.unknown.take());
+                    looked.queues.push((queue, seen));
+                }
+                Err(error) => told(queue, Err(error))?,
+            }
+        }
+        Ok(looked)
+    }
     async fn read_all(
         &self,
         look: &mut dyn Look,

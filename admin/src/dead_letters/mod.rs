@@ -3,6 +3,7 @@
 //! The letters are read from their queues, so they are shown whether or not the register knows them. The register only
 //! tells which of them are obsolete.
 
+mod account;
 mod answer;
 mod check;
 mod discard;
@@ -22,18 +23,19 @@ mod tests;
 mod view;
 
 pub use self::{
-    answer::{Counts, SweptLetters},
+    account::{Account, Verb},
+    answer::{Counts, DoneLetters, FoundLetters, LetterLine, ShownLetters, SweptLetters},
     discard::Keep,
     error::DeadLettersError,
     groups::{Group, Groups},
     letter::Letter,
     limits::{DeliveryLimits, Limited},
-    look::{Patience, Seen, unseen},
+    look::{Looked, Patience, Seen, unseen},
     queues::{DeadLetters, LetterQueue},
     replay::Due,
     saved::{digest, line},
     selection::Selection,
     standing::Standing,
     sweep::{Bounds, Sweep, Swept, Tally},
-    view::{GroupView, LetterView, QueueView, Whole, bounded, group_view, headers, queue_view, view, whole},
+    view::{GroupView, LetterView, QueueView, Whole, group_view, view, whole},
 };

@@ -1,6 +1,6 @@
 //! Letters as JSON, for the command line and the server of the API.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hatchery::internals::{
@@ -9,13 +9,13 @@ use hatchery::internals::{
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{groups::Group, letter::Letter, look::Seen, queues::LetterQueue, standing::Standing};
 
 /// A letter, without its headers and payload.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct LetterView {
     /// The queue that it is in.
     pub queue: String,
@@ -27,7 +27,7 @@ pub struct LetterView {
     /// The reference of the event.
     pub reference: Option<String>,
     /// `open`, `obsolete`, `unreadable`, `unregistered`, `unknown` or `message` (of a source, and no event).
-    pub state: &'static str,
+    pub state: Cow<'static, str>,
     /// Why it is obsolete or unreadable.
     pub why: Option<String>,
     /// Why the event was given up, in words.
@@ -60,7 +60,7 @@ pub fn view(letter: &Letter, standing: &Standing, queue: &LetterQueue) -> Letter
         event_type: letter.event_type().into_owned(),
         id: letter.id().map(str::to_owned),
         reference: letter.reference().map(str::to_owned),
-        state: standing.word(),
+        state: standing.word().into(),
         why,
         failure: letter.cause(),
         reason: letter.reason().map(str::to_owned),
@@ -74,8 +74,7 @@ pub fn view(letter: &Letter, standing: &Standing, queue: &LetterQueue) -> Letter
 }
 
 /// Returns headers as JSON. Bytes that are no text are in base64.
-#[must_use]
-pub fn headers(headers: &Headers) -> Map<String, Value> {
+fn headers(headers: &Headers) -> Map<String, Value> {
     headers.iter().map(|(name, value)| (name.clone(), header(value))).collect()
 }
 
@@ -102,7 +101,7 @@ fn header(value: &Amqp) -> Value {
 }
 
 /// A letter with its headers and payload.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Whole {
     #[serde(flatten)]
     pub letter: LetterView,
@@ -139,8 +138,7 @@ pub fn whole(letter: &Letter, standing: &Standing, queue: &LetterQueue, limit: u
 }
 
 /// Returns at most so many bytes of the payload. A text is cut between two characters.
-#[must_use]
-pub fn bounded(letter: &Letter, limit: usize) -> &[u8] {
+fn bounded(letter: &Letter, limit: usize) -> &[u8] {
     let body = &letter.message.body;
     let cut = &body[..body.len().min(limit)];
     match std::str::from_utf8(cut) {
@@ -150,7 +148,7 @@ pub fn bounded(letter: &Letter, limit: usize) -> &[u8] {
 }
 
 /// A queue that was read.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct QueueView {
     /// Its name.
     pub queue: String,
@@ -163,7 +161,7 @@ pub struct QueueView {
 }
 
 /// Letters whose events failed for the same reason.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct GroupView {
     /// The reason.
     pub failure: String,
@@ -196,8 +194,7 @@ pub fn group_view(group: &Group) -> GroupView {
 }
 
 /// Returns a queue that was read as JSON.
-#[must_use]
-pub fn queue_view(queue: &LetterQueue, seen: &Seen) -> QueueView {
+pub(super) fn queue_view(queue: &LetterQueue, seen: &Seen) -> QueueView {
     QueueView {
         queue: queue.name.clone(),
         letters: seen.read,

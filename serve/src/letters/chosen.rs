@@ -3,11 +3,10 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use axum::http::StatusCode;
-use hatchery::{BrokerError, RegisterError};
+use hatchery::BrokerError;
 use hatchery_admin::{
     dead_letters::{
-        DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, QueueView, Seen, Selection, Standing, queue_view,
-        unseen,
+        DeadLetters, DeadLettersError, Letter, LetterQueue, Looked, Patience, Seen, Selection, Standing, unseen,
     },
     notation::{Moment, Span, Time},
 };
@@ -112,16 +111,6 @@ pub(super) struct Chosen {
     _place: Place,
 }
 
-/// What was seen.
-pub(super) struct Looked {
-    pub(super) queues: Vec<QueueView>,
-    pub(super) ready: u64,
-    pub(super) read: u64,
-    pub(super) unread: u64,
-    pub(super) unknown: Option<RegisterError>,
-    pub(super) warnings: Vec<String>,
-}
-
 impl Chosen {
     /// Finds the queues. Fails if a look at them may delete letters.
     pub(super) async fn new(api: &Api, caller: &Caller, chosen: &ChosenLetters) -> Result<Self, Problem> {
@@ -146,42 +135,29 @@ impl Chosen {
         Ok(Self { letters, queues, selection: chosen.selection(), _place: place })
     }
 
-    /// Reads one queue after the other. A queue that is missing, or has a message that cannot be read, does not hide the letters of the
-    /// others. Fails if that leaves nothing.
+    /// Reads the letters. Returns what was seen, and says what was not. A queue that is missing, or has a message that cannot be read,
+    /// does not hide the letters of the others. Fails if that leaves nothing.
     pub(super) async fn read(
         &self,
-        mut each: impl FnMut(&LetterQueue, Letter, Standing) + Send,
-    ) -> Result<Looked, Problem> {
-        let (mut seen_all, mut warnings, mut missing) = (Vec::new(), Vec::new(), None);
-        let mut any = false;
-        for queue in &self.queues {
-            let each = |letter, standing| {
-                any = true;
-                each(queue, letter, standing);
-            };
-            match self.letters.read(queue, &self.selection, PATIENCE, each).await {
-                Ok(seen) => {
-                    warnings.extend(unseen(queue, seen.unread(), seen.consumers));
-                    seen_all.push((queue, seen));
-                }
+        each: impl FnMut(&LetterQueue, Letter, Standing) + Send,
+    ) -> Result<(Looked<'_>, Vec<String>), Problem> {
+        let (mut warnings, mut missing) = (Vec::new(), None);
+        let told = |queue: &LetterQueue, seen: Result<&Seen, DeadLettersError>| -> Result<(), Problem> {
+            match seen {
+                Ok(seen) => warnings.extend(unseen(queue, seen.unread(), seen.consumers)),
                 Err(error) => {
                     let problem = pass_over(error, queue)?;
                     warnings.push(problem.detail().to_owned());
                     missing = Some(problem);
                 }
             }
+            Ok(())
+        };
+        let looked = self.letters.read_queues(&self.queues, &self.selection, PATIENCE, told, each).await?;
+        match missing {
+            Some(problem) if looked.is_empty() => Err(problem),
+            _ => Ok((looked, warnings)),
         }
-        if let Some(problem) = missing
-            && seen_all.is_empty()
-            && !any
-        {
-            return Err(problem);
-        }
-        let sum = |of: fn(&Seen) -> u64| seen_all.iter().map(|(_, seen)| of(seen)).sum();
-        let (ready, read, unread) = (sum(|seen| seen.ready), sum(|seen| seen.read), sum(Seen::unread));
-        let queues = seen_all.iter().map(|(queue, seen)| queue_view(queue, seen)).collect();
-        let unknown = seen_all.into_iter().find_map(|(_, seen)| seen.unknown);
-        Ok(Looked { queues, ready, read, unread, unknown, warnings })
     }
 }
 
@@ -189,12 +165,7 @@ pub(super) const PATIENCE: Patience<'static> = Patience { limit: WAIT, waiting: 
 
 /// Returns the problem of a queue that is passed over, because it is missing or has a message that cannot be read. Fails with any other.
 pub(super) fn pass_over(error: DeadLettersError, queue: &LetterQueue) -> Result<Problem, Problem> {
-    let passes = match &error {
-        DeadLettersError::Broker(BrokerError::Missing { .. } | BrokerError::Unreadable { .. }) => true,
-        // Of a former name, which this user has no permission for.
-        DeadLettersError::Broker(BrokerError::Refused { .. }) => queue.is_leftover,
-        _ => false,
-    };
+    let passes = error.is_of_one(queue);
     let problem = match error {
         DeadLettersError::Broker(BrokerError::Locked { .. }) => Problem::for_now(format!(
             "another `topology dead-letter`, or another server, holds letters of {}, so they cannot be seen",

@@ -1,20 +1,9 @@
 //! The letters that a discard would remove, as lines. The client saves them before it names those to remove.
 
-use hatchery_admin::dead_letters::{Letter, digest, line};
-use schemars::JsonSchema;
-use serde::Serialize;
+use hatchery_admin::dead_letters::{Letter, LetterLine, digest, line};
 
 /// How many bytes the lines of an answer have together at most, unless one alone has more.
 const BYTES: usize = 32 * 1024 * 1024;
-
-/// A letter that a discard would remove.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct LetterLine {
-    /// The SHA-256 of the line.
-    digest: String,
-    /// The letter as a line that `topology publish --batch` takes. Save the text as it is: a JSON parser may change numbers of the payload.
-    line: String,
-}
 
 /// The lines of an answer.
 #[derive(Default)]

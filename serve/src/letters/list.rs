@@ -8,9 +8,8 @@ use axum::{
     http::{StatusCode, Uri},
     response::Response,
 };
-use hatchery_admin::dead_letters::{GroupView, Groups, QueueView, Whole, group_view, whole};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use hatchery_admin::dead_letters::{FoundLetters, Groups, ShownLetters, group_view, whole};
+use serde::Deserialize;
 
 use super::chosen::{Chosen, ChosenLetters, refuse};
 use crate::{answer::answer, api::Api, problem::Problem, query, tokens::Caller};
@@ -32,36 +31,6 @@ const SHOWN: u32 = 4_096;
 /// How many bytes of a payload are shown at most.
 const LARGEST: u32 = 1024 * 1024;
 
-/// The letters by the reason of their failure, and the first ones.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct FoundLetters {
-    /// The queues that were read.
-    queues: Vec<QueueView>,
-    /// The number of letters.
-    found: u64,
-    /// How many of them are obsolete; `null` if Redis does not tell.
-    obsolete: Option<u64>,
-    /// The reasons, the most frequent first.
-    groups: Vec<GroupView>,
-    /// The first letters, the oldest of each queue first, with the begin of their payloads.
-    letters: Vec<Whole>,
-    /// Whether there are more letters than these.
-    more: bool,
-    /// What was not seen.
-    warnings: Vec<String>,
-}
-
-/// The letters of an id.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ShownLetters {
-    /// The number of letters.
-    found: usize,
-    /// The first letters.
-    letters: Vec<Whole>,
-    /// What was not seen.
-    warnings: Vec<String>,
-}
-
 pub(crate) async fn list(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Caller>,
@@ -79,7 +48,7 @@ pub(crate) async fn list(
     let chosen = Chosen::new(&api, &caller, &asked).await?;
     let (mut groups, mut letters, mut found, mut obsolete, mut room) =
         (Groups::default(), Vec::new(), 0_u64, 0_u64, BYTES);
-    let looked = chosen
+    let (looked, mut warnings) = chosen
         .read(|queue, letter, standing| {
             found += 1;
             obsolete += u64::from(standing.is_obsolete());
@@ -91,16 +60,12 @@ pub(crate) async fn list(
             }
         })
         .await?;
-    let mut warnings = looked.warnings;
-    let is_known = looked.unknown.is_none();
+    let (queues, is_known) = (looked.queues(), looked.unknown.is_none());
     warnings.extend(looked.unknown.map(|error| format!("{error}. Which letters are obsolete is not known")));
     let more = found > u64::try_from(letters.len()).unwrap_or(u64::MAX);
     let groups = groups.largest_first().iter().map(group_view).collect();
     let obsolete = is_known.then_some(obsolete);
-    Ok(answer(
-        StatusCode::OK,
-        &FoundLetters { queues: looked.queues, found, obsolete, groups, letters, more, warnings },
-    ))
+    Ok(answer(StatusCode::OK, &FoundLetters { queues, found, obsolete, groups, letters, more, warnings }))
 }
 
 fn size((name, value): (&String, &serde_json::Value)) -> usize {
@@ -128,7 +93,7 @@ pub(crate) async fn show(
     let asked = ChosenLetters { r#type: Some(event_type), id: Some(id), unrouted, ..ChosenLetters::default() };
     let chosen = Chosen::new(&api, &caller, &asked).await?;
     let (mut found, mut letters) = (0, Vec::new());
-    let looked = chosen
+    let (looked, mut warnings) = chosen
         .read(|queue, letter, standing| {
             found += 1;
             if letters.len() < OF_ID {
@@ -136,7 +101,6 @@ pub(crate) async fn show(
             }
         })
         .await?;
-    let mut warnings = looked.warnings;
     warnings.extend(looked.unknown.map(|error| format!("{error}. Whether the letter is obsolete is not known")));
     if letters.is_empty() {
         return Err(Problem::new(StatusCode::NOT_FOUND, "there is no such letter"));

@@ -7,6 +7,6 @@ mod sweep;
 
 pub(crate) use self::{
     chosen::ChosenLetters,
-    list::{FoundLetters, ShownLetters, list, show},
-    sweep::{DoneLetters, discard, replay},
+    list::{list, show},
+    sweep::{discard, replay},
 };

@@ -1,6 +1,6 @@
 //! `POST /v1/dead-letters/replay` and `discard`: without `"dry_run": false` they only say what they would do.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Extension,
@@ -11,17 +11,14 @@ use axum::{
 use hatchery::{CancellationToken, jiff::Timestamp};
 use hatchery_admin::{
     dead_letters::{
-        Bounds, Counts, DeadLetters, Due, GroupView, Groups, LetterQueue, Selection, Standing, Sweep, Swept,
-        SweptLetters, Tally, group_view, unseen,
+        Account, Bounds, DoneLetters, Due, Groups, LetterQueue, Sweep, Swept, SweptLetters, Tally, Verb, group_view,
     },
     notation::{Span, Time},
 };
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::{
     chosen::{Chosen, ChosenLetters, MOST, PATIENCE, pass_over, refuse},
-    lines::{LetterLine, Lines},
+    lines::Lines,
 };
 use crate::{answer::answer, api::Api, body, problem::Problem, tokens::Caller};
 
@@ -31,44 +28,6 @@ const REPLAY: usize = 16 * 1024;
 const DISCARD: usize = 1024 * 1024;
 /// How many reasons are told apart.
 const REASONS: usize = 1_000;
-
-/// What a replay or a discard has done, or would do.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct DoneLetters {
-    #[serde(flatten)]
-    swept: SweptLetters,
-    /// The reasons of the letters that it would act on, the most frequent first; only in a dry run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    groups: Option<Vec<GroupView>>,
-    /// The letters that a discard would remove; only in its dry run. Save the lines, then send their digests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lines: Option<Vec<LetterLine>>,
-    /// Whether there are more letters to discard than `lines` has; only in the dry run of a discard.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    more: Option<bool>,
-    /// Why letters were not seen, or were not acted on. Repeat the request for the rest.
-    warnings: Vec<String>,
-}
-
-/// What to do with letters.
-#[derive(Clone, Copy)]
-enum Verb {
-    Replay(Due),
-    Discard,
-}
-
-impl Verb {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Replay(_) => "replay",
-            Self::Discard => "discard",
-        }
-    }
-
-    fn leaves(self, standing: &Standing) -> bool {
-        matches!(self, Self::Replay(due) if due.leaves(standing))
-    }
-}
 
 pub(crate) async fn replay(
     State(api): State<Arc<Api>>,
@@ -138,35 +97,24 @@ async fn dry_run(
 ) -> Result<Response, Problem> {
     let chosen = Chosen::new(api, caller, asked).await?;
     let (mut tally, mut groups, mut lines) = (Tally::default(), Groups::default(), Lines::default());
-    let (mut selected, mut beyond) = (0_u64, 0_u64);
-    let looked = chosen
+    let (looked, warnings) = chosen
         .read(|_, letter, standing| {
-            selected += 1;
-            if verb.leaves(&standing) {
-                tally.leave(&standing);
-            } else if tally.done >= limit {
-                beyond += 1;
-            } else {
-                tally.done += 1;
+            if tally.would_take(&standing, verb, Some(limit)) {
                 groups.add_one_of(&letter, &standing, REASONS);
-                if matches!(verb, Verb::Discard) {
+                if verb == Verb::Discard {
                     lines.add(&letter);
                 }
             }
         })
         .await?;
-    if let Some(error) = looked.unknown {
-        return Err(Problem::for_now(format!("which letters are obsolete is not known: {error}")));
-    }
-    (tally.ready, tally.unread) = (looked.ready, looked.unread);
-    tally.others = beyond + looked.read.saturating_sub(selected);
-    let swept = SweptLetters { verb: verb.name(), dry_run: true, letters: Counts::would_be(tally), queues: None };
-    let groups = Some(groups.largest_first().iter().map(group_view).collect());
     let (lines, more) = match verb {
         Verb::Replay(_) => (None, None),
-        Verb::Discard => (Some(lines.all), Some(lines.more || beyond > 0)),
+        Verb::Discard => (Some(lines.all), Some(lines.more || tally.others > 0)),
     };
-    Ok(answer(StatusCode::OK, &DoneLetters { swept, groups, lines, more, warnings: looked.warnings }))
+    let tally = tally.of_dry_run(looked).map_err(|error| Problem::for_now(error.to_string()))?;
+    let swept = SweptLetters::would_be(verb, tally);
+    let groups = Some(groups.largest_first().iter().map(group_view).collect());
+    Ok(answer(StatusCode::OK, &DoneLetters { swept, groups, lines, more, warnings }))
 }
 
 /// Acts on one queue after the other, until as many letters are done as may be.
@@ -179,49 +127,38 @@ async fn sweep(
     stop: &CancellationToken,
 ) -> Result<DoneLetters, Problem> {
     let chosen = Chosen::new(api, caller, asked).await?;
-    let mut warnings = Vec::new();
-    let (mut sum, mut by_queue) = (Tally::default(), BTreeMap::new());
+    let (mut account, mut warnings) = (Account::default(), Vec::new());
     for queue in &chosen.queues {
-        let left = limit.saturating_sub(sum.done);
-        let bounds = Bounds { limit: Some(left), rate: asked.rate };
-        let Swept { tally, consumers, interrupted, error } =
-            sweep_one(&chosen.letters, queue, &chosen.selection, bounds, stop, verb).await;
-        sum.add(tally);
-        if error.is_none() || tally.ready > 0 {
-            by_queue.insert(queue.name.clone(), Counts::done(tally));
-        }
-        if tally.done < left {
-            warnings.extend(unseen(queue, tally.unread, consumers));
-        }
-        if let Some(error) = error {
+        let bounds = account.rest(Bounds { limit: Some(limit), rate: asked.rate });
+        let swept = sweep_one(&chosen, queue, bounds, stop, verb).await;
+        warnings.extend(account.add(queue, bounds, &swept));
+        if let Some(error) = swept.error {
             match pass_over(error, queue) {
                 Ok(passed) => warnings.push(passed.detail().to_owned()),
-                Err(problem) if sum.done == 0 => return Err(problem),
+                Err(problem) if account.sum.done == 0 => return Err(problem),
                 Err(problem) => {
                     warnings.push(format!("{}; letters that were under way may be done too", problem.detail()));
                     break;
                 }
             }
         }
-        if interrupted {
+        if swept.interrupted {
             warnings.push("the server stops".to_owned());
             break;
         }
-        if sum.done >= limit {
+        if account.sum.done >= limit {
             break;
         }
     }
-    if by_queue.is_empty() && !warnings.is_empty() {
+    if account.is_empty() && !warnings.is_empty() {
         return Err(Problem::for_now(warnings.join("; ")));
     }
-    let swept = SweptLetters { verb: verb.name(), dry_run: false, letters: Counts::done(sum), queues: Some(by_queue) };
-    Ok(DoneLetters { swept, groups: None, lines: None, more: None, warnings })
+    Ok(DoneLetters { swept: account.answer(verb), groups: None, lines: None, more: None, warnings })
 }
 
 async fn sweep_one(
-    letters: &DeadLetters,
+    Chosen { letters, selection, .. }: &Chosen,
     queue: &LetterQueue,
-    selection: &Selection,
     bounds: Bounds,
     stop: &CancellationToken,
     verb: Verb,

@@ -2,9 +2,9 @@
 
 use std::mem;
 
-use hatchery::{BrokerError, RegisterError};
+use hatchery::BrokerError;
 use hatchery_admin::dead_letters::{
-    DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Seen, Selection, Standing, unseen,
+    DeadLetters, DeadLettersError, Letter, LetterQueue, Looked, Patience, Seen, Selection, Standing, unseen,
 };
 
 use super::filters::Filters;
@@ -46,56 +46,38 @@ pub(super) async fn with_letters(
     exit
 }
 
-/// Calls `act` with the patience that the flags ask for.
-pub(super) async fn patiently<T>(filters: &Filters, output: Output, act: impl AsyncFnOnce(Patience<'_>) -> T) -> T {
-    let waiting =
-        move |queue: &str| output.note(&format!("Another `topology dead-letter` reads {queue}; waiting for it."));
-    act(Patience { limit: filters.wait, waiting: &waiting }).await
-}
-
-/// The queues that a look has read, and what it could not find out.
-#[derive(Default)]
-pub(super) struct Looked<'a> {
-    /// The queues that were read.
-    pub(super) queues: Vec<(&'a LetterQueue, Seen)>,
-    /// Why it is not known which letters are obsolete.
-    pub(super) unknown: Option<RegisterError>,
-    /// The error of the last queue that is missing or unreadable, for the end. Those of the others are written already.
-    pub(super) missing: Option<anyhow::Error>,
+/// Returns what says that somebody else reads a queue.
+pub(super) fn waiting(output: Output) -> impl Fn(&str) + Sync {
+    move |queue| output.note(&format!("Another `topology dead-letter` reads {queue}; waiting for it."))
 }
 
 /// Reads one queue after the other, and passes the selected letters to `each`. A queue that is missing, or has a message that
-/// cannot be read, does not hide the letters of the others. Fails if that leaves nothing to show.
+/// cannot be read, does not hide the letters of the others: its error is returned, for the end, and those of further ones are written
+/// already. Fails if that leaves nothing to show.
 pub(super) async fn read<'a>(
     letters: &DeadLetters,
     queues: &'a [LetterQueue],
     (filters, selection): (&Filters, &Selection),
     output: Output,
-    mut each: impl FnMut(&'a LetterQueue, Letter, Standing) + Send,
-) -> anyhow::Result<Looked<'a>> {
-    let (mut looked, mut any) = (Looked::default(), false);
-    for queue in queues {
-        let each = |letter, standing| {
-            any = true;
-            each(queue, letter, standing);
+    each: impl FnMut(&LetterQueue, Letter, Standing) + Send,
+) -> anyhow::Result<(Looked<'a>, Option<anyhow::Error>)> {
+    let (mut missing, waiting) = (None, waiting(output));
+    let told = |queue: &LetterQueue, seen: Result<&Seen, DeadLettersError>| {
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(error) => return keep_missing(&mut missing, error, queue, output),
         };
-        let seen =
-            patiently(filters, output, async |patience| letters.read(queue, selection, patience, each).await).await;
-        match seen {
-            Ok(mut seen) => {
-                warn_unseen(queue, seen.unread(), seen.consumers, output);
-                if seen.read > 0 {
-                    warn_left_file(queue, output);
-                }
-                looked.unknown = looked.unknown.or(seen.unknown.take());
-                looked.queues.push((queue, seen));
-            }
-            Err(error) => keep_missing(&mut looked.missing, error, queue, output)?,
+        unseen(queue, seen.unread(), seen.consumers).iter().for_each(|warning| output.warn(warning));
+        if seen.read > 0 {
+            warn_left_file(queue, output);
         }
-    }
-    match looked.missing {
-        Some(error) if looked.queues.is_empty() && !any => Err(error),
-        missing => Ok(Looked { missing, ..looked }),
+        Ok(())
+    };
+    let patience = Patience { limit: filters.wait, waiting: &waiting };
+    let looked = letters.read_queues(queues, selection, patience, told, each).await?;
+    match missing {
+        Some(error) if looked.is_empty() => Err(error),
+        missing => Ok((looked, missing)),
     }
 }
 
@@ -107,17 +89,15 @@ pub(super) fn keep_missing(
     queue: &LetterQueue,
     output: Output,
 ) -> anyhow::Result<()> {
+    let is_of_one = error.is_of_one(queue);
+    let is_read = matches!(error, DeadLettersError::Broker(BrokerError::Unreadable { .. }));
     // Pruned meanwhile, or of a former name that this user has no permission for.
-    let is_passed_over =
-        matches!(error, DeadLettersError::Broker(BrokerError::Missing { .. } | BrokerError::Refused { .. }));
-    if queue.is_leftover && is_passed_over {
+    if queue.is_leftover && is_of_one && !is_read {
         output.warn(&format!("{error}; the file does not ask for {}, and its letters are not seen", queue.name));
         return Ok(());
     }
-    let is_missing =
-        matches!(error, DeadLettersError::Broker(BrokerError::Missing { .. } | BrokerError::Unreadable { .. }));
     let error = explained(error, queue);
-    let (former, kept) = if is_missing { (missing.replace(error), Ok(())) } else { (missing.take(), Err(error)) };
+    let (former, kept) = if is_of_one { (missing.replace(error), Ok(())) } else { (missing.take(), Err(error)) };
     if let Some(former) = former {
         output.warn(&format!("{former:#}"));
     }
@@ -146,12 +126,5 @@ fn warn_left_file(queue: &LetterQueue, output: Output) {
         output.help(&format!(
             "if it was renamed, write `renamed-from: {left}` under its new name and apply; else put it back into the file"
         ));
-    }
-}
-
-/// Warns of letters that a look or a sweep has not seen.
-pub(super) fn warn_unseen(queue: &LetterQueue, unread: u64, consumers: u32, output: Output) {
-    for warning in unseen(queue, unread, consumers) {
-        output.warn(&warning);
     }
 }

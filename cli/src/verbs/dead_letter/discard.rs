@@ -2,21 +2,14 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use hatchery_admin::dead_letters::{Bounds, DeadLetters, Keep, Letter, LetterQueue, Sweep};
+use hatchery_admin::dead_letters::{Bounds, DeadLetters, Keep, Letter, LetterQueue, Sweep, Verb};
 
-use super::{
-    connection::with_letters,
-    file::LetterFile,
-    filters::Filters,
-    report::{self, Verb},
-};
+use super::{connection::with_letters, file::LetterFile, filters::Filters, report};
 use crate::{
     args::{Common, UsageError},
     exit::Exit,
     output::Output,
 };
-
-pub(super) const DISCARD: Verb = Verb { name: "discard", done: "discarded", replays: None, flags: "--save FILE --yes" };
 
 /// Remove letters, after writing them to a file
 #[derive(clap::Args)]
@@ -71,11 +64,11 @@ async fn discard(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output:
     let (filters, mut selection) = (&args.filters, args.filters.selection());
     selection.obsolete = args.obsolete;
     let Some(path) = args.save.as_deref().filter(|_| args.yes) else {
-        return report::dry_run(all, queues, (filters, &selection), args.limit, DISCARD, output).await;
+        return report::dry_run(all, queues, (filters, &selection), args.limit, Verb::Discard, output).await;
     };
     let file = LetterFile::open(path)?;
     let keep: Keep = Arc::new(move |letters: &[Letter]| file.write(letters));
     let bounds = Bounds { limit: args.limit, rate: None };
     let discard = async |sweep: Sweep<'_>| all.discard(sweep, Arc::clone(&keep)).await;
-    report::sweep(queues, filters, DISCARD, output, (&selection, bounds), discard).await
+    report::sweep(queues, filters, Verb::Discard, output, (&selection, bounds), discard).await
 }

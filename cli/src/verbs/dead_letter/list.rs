@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use hatchery_admin::dead_letters::{
-    DeadLetters, Group, GroupView, Groups, Letter, LetterQueue, LetterView, QueueView, Seen, Standing, group_view,
-    queue_view, view,
+    DeadLetters, GroupView, Groups, Letter, LetterQueue, LetterView, QueueView, Standing, group_view, view,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -105,14 +104,13 @@ async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
         list.add(&letter, &standing, queue);
         spinner.set_message(format!("{} read", letters(list.found)));
     };
-    let looked = read(all, queues, (&args.filters, &args.filters.selection()), output, each).await?;
+    let (looked, missing) = read(all, queues, (&args.filters, &args.filters.selection()), output, each).await?;
     spinner.finish_and_clear();
     if let Some(error) = &looked.unknown {
         output.warn(&format!("{error}. Which letters are obsolete is not known"));
     }
-    let view = |(queue, seen): &(&LetterQueue, Seen)| queue_view(queue, seen);
-    let exit = list.end(looked.queues.iter().map(view).collect(), looked.unknown.is_none())?;
-    looked.missing.map_or(Ok(exit), Err)
+    let exit = list.end(looked.queues(), looked.unknown.is_none())?;
+    missing.map_or(Ok(exit), Err)
 }
 
 /// The content of the list.
@@ -147,15 +145,14 @@ impl List<'_> {
         if let Some(error) = unwritten {
             return Err(error.into());
         }
-        let groups = groups.largest_first();
+        let groups: Vec<GroupView> = groups.largest_first().iter().map(group_view).collect();
         match output.format {
-            Format::Ndjson => groups.iter().try_for_each(|group| output.json(&Line::Group(group_view(group))))?,
+            Format::Ndjson => groups.into_iter().try_for_each(|group| output.json(&Line::Group(group)))?,
             Format::Json if args.events => {
                 let more = found > u64::try_from(events.len())?;
                 output.json(&Answer::Events(LettersView { queues, found, events, more }))?;
             }
             Format::Json => {
-                let groups = groups.iter().map(group_view).collect();
                 let obsolete = is_known.then_some(obsolete);
                 output.json(&Answer::Groups(GroupsView { queues, found, obsolete, groups }))?;
             }
@@ -166,7 +163,7 @@ impl List<'_> {
 }
 
 /// Returns the list of groups, or of letters if there are no groups.
-pub(super) fn screen(groups: &[Group], events: &[LetterView], found: u64, obsolete: u64, columns: usize) -> String {
+pub(super) fn screen(groups: &[GroupView], events: &[LetterView], found: u64, obsolete: u64, columns: usize) -> String {
     if found == 0 {
         return "No letters are found.\n".to_owned();
     }
@@ -175,16 +172,16 @@ pub(super) fn screen(groups: &[Group], events: &[LetterView], found: u64, obsole
 }
 
 /// Returns two lines for each group: the count and the reason, and below them what helps to find the letters.
-fn group_lines(groups: &[Group], width: usize) -> String {
+fn group_lines(groups: &[GroupView], width: usize) -> String {
     let counts = groups.iter().map(|group| group.count.to_string().len()).max().unwrap_or(0);
     let mut text = String::new();
     for group in groups {
         let types = group.types.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let reason = cut(&group.reason, width.saturating_sub(counts + 2));
-        let of = match (group.first, group.last) {
+        let reason = cut(&group.failure, width.saturating_sub(counts + 2));
+        let of = match (&group.first_failed_at, &group.failed_at) {
             // Messages of other programs may have no time.
             (None, None) => types,
-            (first, last) => format!("{types}  {} to {}", time(first), time(last)),
+            (first, last) => format!("{types}  {} to {}", time(first.as_deref()), time(last.as_deref())),
         };
         let of = cut(&of, width.saturating_sub(counts + 2));
         let _ = writeln!(text, "{:>counts$}  {reason}", group.count);

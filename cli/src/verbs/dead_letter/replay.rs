@@ -3,17 +3,11 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use hatchery::{parse_duration, parse_time};
-use hatchery_admin::dead_letters::{Bounds, DeadLetters, Due, LetterQueue, Sweep};
+use hatchery_admin::dead_letters::{Bounds, DeadLetters, Due, LetterQueue, Sweep, Verb};
 use jiff::Timestamp;
 
-use super::{
-    connection::with_letters,
-    filters::Filters,
-    report::{self, Verb},
-};
+use super::{connection::with_letters, filters::Filters, report};
 use crate::{args::Common, exit::Exit, output::Output};
-
-pub(super) const REPLAY: Verb = Verb { name: "replay", done: "replayed", replays: Some(Due::AsBefore), flags: "--yes" };
 
 /// Publish the events of letters again, as if they had not failed
 #[derive(clap::Args)]
@@ -78,13 +72,13 @@ async fn replay(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: 
     let (filters, selection) = (&args.filters, args.filters.selection());
     let delayed = args.delay.and_then(|delay| Timestamp::now().checked_add(delay).ok());
     let due = args.at.or(delayed).map_or(Due::AsBefore, Due::At);
+    let verb = Verb::Replay(due);
     if !args.yes {
-        let verb = Verb { replays: Some(due), ..REPLAY };
         return report::dry_run(all, queues, (filters, &selection), args.limit, verb, output).await;
     }
     let bounds = Bounds { limit: args.limit, rate: args.rate };
     let replay = async |sweep: Sweep<'_>| all.replay(sweep, due).await;
-    report::sweep(queues, filters, REPLAY, output, (&selection, bounds), replay).await
+    report::sweep(queues, filters, verb, output, (&selection, bounds), replay).await
 }
 
 #[cfg(test)]

@@ -1,39 +1,41 @@
 //! The dry run, the progress and the report of `replay` and `discard`.
 
 use std::{
-    collections::BTreeMap,
     fmt::Write as _,
     sync::{Mutex, PoisonError},
 };
 
 use hatchery_admin::dead_letters::{
-    Bounds, Counts, DeadLetters, Due, Group, Groups, Letter, LetterQueue, Seen, Selection, Standing, Sweep, Swept,
-    SweptLetters, Tally,
+    Account, Bounds, DeadLetters, GroupView, Groups, Letter, LetterQueue, Patience, Selection, Standing, Sweep, Swept,
+    SweptLetters, Tally, Verb, group_view,
 };
 
 use super::{
-    connection::{keep_missing, patiently, read, warn_unseen},
+    connection::{keep_missing, read, waiting},
     filters::Filters,
     view::letters,
 };
 use crate::{
     exit::{Ended, Exit},
-    output::{Format, Output},
+    output::Output,
     stop::Stop,
     text::sentence,
 };
 
-/// A verb that acts on letters.
-#[derive(Clone, Copy)]
-pub(super) struct Verb {
-    /// The verb as it is typed.
-    pub(super) name: &'static str,
-    /// The participle for letters that the verb has acted on: `replayed`, `discarded`.
-    pub(super) done: &'static str,
-    /// When replayed events are due. A replay leaves letters that are obsolete or no events.
-    pub(super) replays: Option<Due>,
-    /// The flags without which it is a dry run.
-    pub(super) flags: &'static str,
+/// Returns the participle for letters that the verb has acted on.
+const fn done(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Replay(_) => "replayed",
+        Verb::Discard => "discarded",
+    }
+}
+
+/// Returns the flags without which the verb is a dry run.
+const fn flags(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Replay(_) => "--yes",
+        Verb::Discard => "--save FILE --yes",
+    }
 }
 
 /// Shows what the verb would do, and changes nothing.
@@ -47,48 +49,32 @@ pub(super) async fn dry_run(
 ) -> anyhow::Result<Exit> {
     let (mut tally, mut groups) = (Tally::default(), Groups::default());
     let spinner = output.spinner();
-    let mut selected = 0;
     let each = |queue: &LetterQueue, letter: Letter, standing: Standing| {
-        selected += 1;
         spinner.set_message(queue.name.clone());
-        if verb.replays.is_some_and(|due| due.leaves(&standing)) {
-            tally.leave(&standing);
-        } else if limit.is_some_and(|limit| tally.done >= limit) {
-            tally.others += 1;
-        } else {
-            tally.done += 1;
+        if tally.would_take(&standing, verb, limit) {
             groups.add(&letter, &standing);
         }
     };
-    let looked = read(all, queues, (filters, selection), output, each).await?;
-    if let Some(error) = looked.unknown {
-        return Err(anyhow::Error::new(error).context("which letters are obsolete is not known"));
-    }
-    let sum = |of: fn(&Seen) -> u64| looked.queues.iter().map(|(_, seen)| of(seen)).sum::<u64>();
-    (tally.ready, tally.unread) = (sum(|seen| seen.ready), sum(Seen::unread));
-    // Letters before a message that cannot be read are selected, and their queue is not among those that were read.
-    tally.others += sum(|seen| seen.read).saturating_sub(selected);
+    let (looked, missing) = read(all, queues, (filters, selection), output, each).await?;
+    let tally = tally.of_dry_run(looked)?;
     spinner.finish_and_clear();
     if output.is_text() {
-        output.print(&dry_run_text(&groups.largest_first(), tally, verb, filters.of(), Output::columns()))?;
+        let groups: Vec<GroupView> = groups.largest_first().iter().map(group_view).collect();
+        output.print(&dry_run_text(&groups, tally, verb, filters.of(), Output::columns()))?;
     } else {
-        let letters = Counts::would_be(tally);
-        output.json(&SweptLetters { verb: verb.name, dry_run: true, letters, queues: None })?;
+        output.json(&SweptLetters::would_be(verb, tally))?;
     }
-    match looked.missing {
-        Some(error) => Err(error),
-        None => Ok(named(filters, tally)?),
-    }
+    missing.map_or_else(|| Ok(named(filters, tally)?), Err)
 }
 
 /// Returns the screen of a dry run.
-pub(super) fn dry_run_text(groups: &[Group], tally: Tally, verb: Verb, of: &str, columns: usize) -> String {
+pub(super) fn dry_run_text(groups: &[GroupView], tally: Tally, verb: Verb, of: &str, columns: usize) -> String {
     let mut text = String::new();
-    for Group { reason, count, .. } in groups {
-        let _ = writeln!(text, "{count:>8}  {}", super::view::cut(reason, columns.saturating_sub(10)));
+    for GroupView { failure, count, .. } in groups {
+        let _ = writeln!(text, "{count:>8}  {}", super::view::cut(failure, columns.saturating_sub(10)));
     }
     let _ = write!(text, "{}", left(tally, of, columns));
-    let _ = writeln!(text, "Dry run: would {} {}. {} does it.", verb.name, letters(tally.done), verb.flags);
+    let _ = writeln!(text, "Dry run: would {} {}. {} does it.", verb.name(), letters(tally.done), flags(verb));
     text
 }
 
@@ -102,58 +88,42 @@ pub(super) async fn sweep(
     act: impl AsyncFn(Sweep<'_>) -> Swept,
 ) -> anyhow::Result<Exit> {
     let stop = Stop::on_signals()?;
-    let (mut sum, mut by_queue) = (Tally::default(), BTreeMap::new());
+    let (mut account, done, waiting) = (Account::default(), done(verb), waiting(output));
     let (mut end, mut missing, mut unseen) = (Ok(false), None, false);
     let bar = output.spinner();
+    let patience = Patience { limit: filters.wait, waiting: &waiting };
     for queue in queues {
-        let limit = bounds.limit.map(|limit| limit.saturating_sub(sum.done));
-        let bounds = Bounds { limit, ..bounds };
+        let bounds = account.rest(bounds);
         // What is known if a second signal ends the sweep before it has counted.
         let known = Mutex::new(Tally::default());
         let progress = |tally: Tally| {
             *known.lock().unwrap_or_else(PoisonError::into_inner) = tally;
-            bar.set_message(format!("{} {}", letters(sum.done + tally.done), verb.done));
+            bar.set_message(format!("{} {done}", letters(account.sum.done + tally.done)));
         };
-        let acted = patiently(filters, output, async |patience| {
-            tokio::select! {
-                biased;
-                () = stop.at_once.cancelled() => None,
-                swept = act(Sweep { queue, selection, bounds, patience, stop: &stop.gently, progress: &progress }) => Some(swept),
-            }
-        });
-        let swept = acted.await.unwrap_or_else(|| {
-            let tally = known.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let sweep = Sweep { queue, selection, bounds, patience, stop: &stop.gently, progress: &progress };
+        let acted = stop.at_once.run_until_cancelled(act(sweep)).await;
+        let swept = acted.unwrap_or_else(|| {
+            let tally = *known.lock().unwrap_or_else(PoisonError::into_inner);
             Swept { tally, consumers: 0, interrupted: true, error: None }
         });
-        let Swept { tally, consumers, interrupted, error } = swept;
-        sum.add(tally);
-        // `--limit` has stopped it: the rest was not to be read.
-        if bounds.limit.is_none_or(|limit| tally.done < limit) {
-            warn_unseen(queue, tally.unread, consumers, output);
-            unseen |= tally.unread > 0 || consumers > 0;
-        }
-        // The letters of a missing queue are not known, unless it was deleted meanwhile.
-        let is_known = error.is_none() || tally.ready > 0;
-        if is_known {
-            by_queue.insert(queue.name.clone(), Counts::done(tally));
-        }
+        let warnings = account.add(queue, bounds, &swept);
+        warnings.iter().for_each(|warning| output.warn(warning));
+        unseen |= !warnings.is_empty();
+        let Swept { error, interrupted, .. } = swept;
         end = error.map_or(Ok(()), |error| keep_missing(&mut missing, error, queue, output)).map(|()| interrupted);
         if !matches!(end, Ok(false)) {
             break;
         }
     }
     bar.finish_and_clear();
-    let is_read = !by_queue.is_empty();
-    let told = || tell(sum, by_queue, verb, filters.of(), output);
+    let (sum, is_read) = (account.sum, !account.is_empty());
+    let told = || tell(account, verb, filters.of(), output);
     match (end, missing) {
         (Ok(false), None) => {
             told().map_err(Ended::untold)?;
             if unseen {
-                let message = format!(
-                    "not all letters were seen; {} {}. Run it again for the rest",
-                    letters(sum.done),
-                    verb.done
-                );
+                let message =
+                    format!("not all letters were seen; {} {done}. Run it again for the rest", letters(sum.done));
                 return Err(Ended::new(Exit::Partly, message).into());
             }
             Ok(named(filters, sum)?)
@@ -165,7 +135,7 @@ pub(super) async fn sweep(
             if sum.done == 0 {
                 return Err(missing);
             }
-            let message = format!("{missing:#}; {} of the other queues {}", letters(sum.done), verb.done);
+            let message = format!("{missing:#}; {} of the other queues {done}", letters(sum.done));
             Err(Ended::new(Exit::Partly, message).into())
         }
         (Ok(true), missing) => {
@@ -175,8 +145,7 @@ pub(super) async fn sweep(
             told()?;
             // Letters that were under way at the second signal may be done, and are not counted.
             let least = if stop.at_once.is_cancelled() { "at least " } else { "" };
-            let message =
-                format!("stopped; {least}{} {} before. Run it again for the rest", letters(sum.done), verb.done);
+            let message = format!("stopped; {least}{} {done} before. Run it again for the rest", letters(sum.done));
             Err(Ended::new(Exit::Partly, message).into())
         }
         // Nothing was done, so the error says everything.
@@ -184,8 +153,7 @@ pub(super) async fn sweep(
         (Err(error), _) => {
             told()?;
             // Letters that were under way may be done, and are not counted.
-            let message =
-                format!("{error:#}; at least {} {} before. Run it again for the rest", letters(sum.done), verb.done);
+            let message = format!("{error:#}; at least {} {done} before. Run it again for the rest", letters(sum.done));
             Err(Ended::new(Exit::Partly, message).into())
         }
     }
@@ -202,20 +170,17 @@ fn named(filters: &Filters, tally: Tally) -> Result<Exit, Ended> {
     }
 }
 
-fn tell(sum: Tally, by_queue: BTreeMap<String, Counts>, verb: Verb, of: &str, output: Output) -> anyhow::Result<()> {
-    match output.format {
-        Format::Text => output.print(&text(sum, verb, of, Output::columns()))?,
-        Format::Json | Format::Ndjson => {
-            let (letters, queues) = (Counts::done(sum), Some(by_queue));
-            output.json(&SweptLetters { verb: verb.name, dry_run: false, letters, queues })?;
-        }
+fn tell(account: Account, verb: Verb, of: &str, output: Output) -> std::io::Result<()> {
+    if output.is_text() {
+        output.print(&text(account.sum, verb, of, Output::columns()))
+    } else {
+        output.json(&account.answer(verb))
     }
-    Ok(())
 }
 
 /// Returns the screen at the end.
 pub(super) fn text(sum: Tally, verb: Verb, of: &str, columns: usize) -> String {
-    let (first, rest) = verb.done.split_at(1);
+    let (first, rest) = done(verb).split_at(1);
     format!("{}{}{rest}: {}.\n", left(sum, of, columns), first.to_uppercase(), letters(sum.done))
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hatchery::internals::words::plain;
-use hatchery_admin::dead_letters::{DeadLetters, Letter, LetterQueue, Standing, Whole, bounded, headers, whole};
+use hatchery_admin::dead_letters::{DeadLetters, Letter, LetterQueue, Standing, Whole, whole};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -72,42 +72,39 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     if selection.id.is_none() && selection.reference.is_none() {
         return Err(UsageError("name a letter by its id, or by --reference".to_owned()).into());
     }
-    let (mut shown, mut found): (Vec<(Letter, Standing, &LetterQueue)>, usize) = (Vec::new(), 0);
-    let each = |queue, letter, standing| {
+    let (mut letters, mut found) = (Vec::new(), 0);
+    let each = |queue: &LetterQueue, letter: Letter, standing: Standing| {
         found += 1;
-        if shown.len() < MOST {
-            shown.push((letter, standing, queue));
+        if letters.len() < MOST {
+            letters.push(whole(&letter, &standing, queue, args.payload_limit));
         }
     };
-    let looked = read(all, queues, (&args.filters, &selection), output, each).await?;
+    let (looked, missing) = read(all, queues, (&args.filters, &selection), output, each).await?;
     if let Some(error) = &looked.unknown {
         output.warn(&format!("{error}. Whether the letter is obsolete is not known"));
     }
-    let letters: Vec<Whole> =
-        shown.iter().map(|(letter, standing, queue)| whole(letter, standing, queue, args.payload_limit)).collect();
+    let shown = letters.len();
     match output.format {
         Format::Json => output.json(&Answer { found, letters })?,
         Format::Ndjson => letters.iter().try_for_each(|letter| output.json(letter))?,
         Format::Text => {
-            let texts = shown
-                .iter()
-                .map(|(letter, standing, queue)| text(letter, standing, queue, args.payload_limit, Output::columns()));
-            output.print(&texts.collect::<Vec<_>>().join("\n"))?;
+            let texts: Vec<String> = letters.iter().map(|letter| text(letter, Output::columns())).collect();
+            output.print(&texts.join("\n"))?;
         }
     }
-    if found > shown.len() {
+    if found > shown {
         output.note(&format!("{found} letters match; only the first {MOST} are shown."));
     }
-    match looked.missing {
+    match missing {
         Some(error) => Err(error),
-        None if shown.is_empty() => Err(Ended::new(Exit::Error, args.filters.not_found()).into()),
+        None if shown == 0 => Err(Ended::new(Exit::Error, args.filters.not_found()).into()),
         None => Ok(Exit::Done),
     }
 }
 
-/// Returns the screen of a letter, with at most this many bytes of its payload.
-pub(super) fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, limit: usize, columns: usize) -> String {
-    let properties = &letter.message.properties;
+/// Returns the screen of a letter.
+pub(super) fn text(whole: &Whole, columns: usize) -> String {
+    let letter = &whole.letter;
     let (mut text, columns) = (String::new(), columns.max(LEAST));
     let mut line = |name: &str, value: &str| {
         for (n, part) in folded(&plain(value), columns - NAMES).iter().enumerate() {
@@ -115,31 +112,35 @@ pub(super) fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, li
             let _ = writeln!(text, "{name:<15} {part}");
         }
     };
-    line("id", letter.id().unwrap_or("-"));
-    line("type", &letter.event_type());
-    line("reference", letter.reference().unwrap_or("-"));
-    line("queue", &queue.name);
-    line("state", &standing.to_string());
-    line("failure", &letter.cause());
-    line("first failed at", &time(letter.first_failed_at()));
-    line("failed at", &time(letter.failed_at()));
-    line("attempts", &letter.attempts().to_string());
-    line("replays", &letter.replays().to_string());
-    line("routing key", &letter.message.routing_key);
-    line("content type", properties.content_type.as_deref().unwrap_or("-"));
-    line("correlation id", properties.correlation_id.as_deref().unwrap_or("-"));
-    for (name, value) in headers(&properties.headers) {
+    line("id", letter.id.as_deref().unwrap_or("-"));
+    line("type", &letter.event_type);
+    line("reference", letter.reference.as_deref().unwrap_or("-"));
+    line("queue", &letter.queue);
+    line(
+        "state",
+        &letter.why.as_ref().map_or_else(|| letter.state.to_string(), |why| format!("{}: {why}", letter.state)),
+    );
+    line("failure", &letter.failure);
+    line("first failed at", &time(letter.first_failed_at.as_deref()));
+    line("failed at", &time(letter.failed_at.as_deref()));
+    line("attempts", &letter.attempts.to_string());
+    line("replays", &letter.replays.to_string());
+    line("routing key", &letter.routing_key);
+    line("content type", whole.content_type.as_deref().unwrap_or("-"));
+    line("correlation id", whole.correlation_id.as_deref().unwrap_or("-"));
+    for (name, value) in &whole.headers {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let header = format!("header {}: {}", plain(&name), plain(&value));
+        let header = format!("header {}: {}", plain(name), plain(&value));
         // The other lines are indented.
         let _ = writeln!(text, "{}", folded(&header, columns - INDENT).join("\n  "));
     }
-    let (body, size) = (bounded(letter, limit), letter.message.body.len());
-    let cut = if body.len() < size { format!(", the first {} are shown", body.len()) } else { String::new() };
-    let _ = writeln!(text, "payload, {size} bytes{cut}:");
-    let lines = match std::str::from_utf8(body) {
-        Ok(payload) => payload.lines().flat_map(|line| indented(&plain(line), columns - INDENT)).collect(),
-        Err(_) => folded(&format!("base64 {}", BASE64_STANDARD.encode(body)), columns - INDENT),
+    let (payload, bytes) = (whole.payload.as_deref().unwrap_or_default(), whole.payload_base64.as_deref());
+    let shown = bytes.map_or(payload.len(), |bytes| BASE64_STANDARD.decode(bytes).unwrap_or_default().len());
+    let cut = if whole.payload_cut { format!(", the first {shown} are shown") } else { String::new() };
+    let _ = writeln!(text, "payload, {} bytes{cut}:", letter.size);
+    let lines = match bytes {
+        None => payload.lines().flat_map(|line| indented(&plain(line), columns - INDENT)).collect(),
+        Some(bytes) => folded(&format!("base64 {bytes}"), columns - INDENT),
     };
     for line in lines {
         let _ = writeln!(text, "  {line}");

@@ -6,14 +6,17 @@ use hatchery::{
     internals::wire::{Headers, Incoming, Properties, Value},
 };
 use hatchery_admin::dead_letters::{
-    Bounds, DeadLettersError, Group, Groups, Letter, LetterQueue, Selection, Standing, Sweep, Swept, Tally, view,
+    Bounds, DeadLettersError, Due, GroupView, Groups, Letter, LetterQueue, Selection, Standing, Sweep, Swept, Tally,
+    Verb, group_view, view, whole,
 };
 
-use super::{discard::DISCARD, filters::Filters, list, replay::REPLAY, report, show};
+use super::{filters::Filters, list, report, show};
 use crate::{
     golden::screens,
     output::{Format, Output},
 };
+
+const REPLAY: Verb = Verb::Replay(Due::AsBefore);
 
 const LONG: &str = "HTTP 503 from http://mailer:8080/send: the queue of the mail server is full, and its \
                     administrator was told; try again after the weekend";
@@ -50,7 +53,7 @@ fn some() -> Vec<(Letter, Standing)> {
     ]
 }
 
-fn groups() -> Vec<Group> {
+fn groups() -> Vec<GroupView> {
     let mut groups = Groups::default();
     for (letter, standing) in some().iter().chain(&some()) {
         groups.add(letter, standing);
@@ -58,7 +61,7 @@ fn groups() -> Vec<Group> {
     for _ in 0..1_200 {
         groups.add(&letter("mail", "7", None, "timeout: no answer within 30s"), &Standing::Open);
     }
-    groups.largest_first()
+    groups.largest_first().iter().map(group_view).collect()
 }
 
 #[test]
@@ -75,9 +78,10 @@ fn a_list_is_as_it_was_drawn() {
 #[test]
 fn a_letter_is_as_it_was_drawn() {
     let (letter, standing) = &some()[1];
-    screens("dead-letter/show", |columns| show::text(letter, standing, &queue("hr-import"), 4_096, columns));
+    let shown = whole(letter, standing, &queue("hr-import"), 4_096);
+    screens("dead-letter/show", |columns| show::text(&shown, columns));
     let (long, standing) = &mut some()[0];
-    let shown = |letter: &Letter, limit, columns| show::text(letter, standing, &queue("mail"), limit, columns);
+    let shown = |letter: &Letter, limit, columns| show::text(&whole(letter, standing, &queue("mail"), limit), columns);
     screens("dead-letter/show-cut", |columns| shown(long, 30, columns));
     let lines = ["{", "    \"text\": \"", &LONG.repeat(2), "\",", "    \"key\": \"", &"0123456789".repeat(20), "\"\n}"];
     let payload = lines.concat().replacen("{    ", "{\n    ", 1).replace(",    ", ",\n    ");
@@ -94,7 +98,9 @@ fn a_dry_run_is_as_it_was_drawn() {
     let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0, unread: 0 };
     screens("dead-letter/replay-dry-run", |columns| report::dry_run_text(&groups(), tally, REPLAY, "", columns));
     let tally = Tally { ready: 1_206, done: 1, ..Tally::default() };
-    screens("dead-letter/discard-dry-run", |columns| report::dry_run_text(&groups()[2..], tally, DISCARD, "", columns));
+    screens("dead-letter/discard-dry-run", |columns| {
+        report::dry_run_text(&groups()[2..], tally, Verb::Discard, "", columns)
+    });
 }
 
 #[test]
@@ -102,7 +108,9 @@ fn a_report_is_as_it_was_drawn() {
     let tally = Tally { ready: 1_206, done: 1_203, obsolete: 2, unreadable: 1, others: 0, unread: 0 };
     screens("dead-letter/replay", |columns| report::text(tally, REPLAY, "", columns));
     screens("dead-letter/replay-unrouted", |columns| report::text(tally, REPLAY, " --unrouted", columns));
-    screens("dead-letter/discard", |columns| report::text(Tally { done: 1, ..Tally::default() }, DISCARD, "", columns));
+    screens("dead-letter/discard", |columns| {
+        report::text(Tally { done: 1, ..Tally::default() }, Verb::Discard, "", columns)
+    });
 }
 
 /// The letters under way were published, and Redis could not be told.

@@ -6,8 +6,9 @@ use hatchery::internals::words::plain;
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Returns a time for people.
-pub(super) fn time(time: Option<Timestamp>) -> String {
+/// Returns a time of a letter for people.
+pub(super) fn time(time: Option<&str>) -> String {
+    let time = time.and_then(|time| time.parse::<Timestamp>().ok());
     time.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 

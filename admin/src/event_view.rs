@@ -1,15 +1,17 @@
 //! An event that the register knows, as JSON, and the words for what a command makes of it.
 
+use std::borrow::Cow;
+
 use hatchery::{
     Cancelled, EventInfo, MoveOutcome,
     internals::{register::DedupSlot, time::millis_text},
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// An event.
-#[derive(Clone, Serialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub struct EventView {
     /// Its type.
     #[serde(rename = "type")]
@@ -22,7 +24,7 @@ pub struct EventView {
     slot: Option<String>,
     /// `waiting`, `running`, `retry`, `dead-letter`, `handled` or `cancelled`; `null` if the register has no slot. `events
     /// show` also says `started`: the event was started and has not ended, and no worker holds its lease.
-    pub state: Option<&'static str>,
+    pub state: Option<Cow<'static, str>>,
     /// Whether the event runs, or an event that it replaces.
     running: bool,
     /// When it is due.
@@ -47,7 +49,7 @@ pub fn view(event: &EventInfo) -> EventView {
         reference: event.reference.as_ref().map(ToString::to_string),
         id: event.id.clone(),
         slot: Some(event.slot.to_string()),
-        state: Some(event.state.as_str()),
+        state: Some(event.state.as_str().into()),
         running: event.running,
         due: event.due.map(millis_text),
         attempts: Some(event.attempts),
@@ -92,7 +94,7 @@ pub fn cancelled(event_type: &str, reference: Option<&str>, id: Option<&str>, sl
         reference: reference.map(str::to_owned),
         id: id.map(str::to_owned),
         slot: slot.map(|slot| slot.slot.to_string()),
-        state: slot.map(|slot| if slot.running { "running" } else { "waiting" }),
+        state: slot.map(|slot| if slot.running { "running" } else { "waiting" }.into()),
         running: slot.is_some_and(|slot| slot.running),
         due: due.map(millis_text),
         attempts: None,

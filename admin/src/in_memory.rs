@@ -133,10 +133,7 @@ impl InMemoryAdmin {
     }
 
     /// Returns what the stream of the life of events has recorded.
-    ///
-    /// # Errors
-    /// [`BrokerError::Missing`] with `life-cycle: off`.
-    pub fn records(&self) -> Result<Vec<LifeCycleRecord>, BrokerError> {
+    pub(crate) fn records(&self) -> Result<Vec<LifeCycleRecord>, BrokerError> {
         let stream = Names::new(self.0.topology.name.clone()).life_cycle();
         let Some(texts) = self.0.broker.messages_of(&stream) else {
             return Err(BrokerError::Missing { object: format!("the queue {stream}") });

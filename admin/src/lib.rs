@@ -64,6 +64,8 @@ pub mod status;
 mod switches;
 #[doc(hidden)]
 pub mod text;
+#[doc(hidden)]
+pub mod trace;
 mod watch;
 
 #[doc(hidden)]

@@ -120,6 +120,17 @@ pub fn parse_moment(text: &str) -> Result<Timestamp, MomentError> {
     }
 }
 
+/// Parses a time, or how long ago it was.
+///
+/// # Errors
+/// Says why the text is neither.
+pub fn parse_since(text: &str) -> Result<Timestamp, String> {
+    match parse_duration(text) {
+        Ok(ago) => Timestamp::now().checked_sub(ago).map_err(|error| error.to_string()),
+        Err(_) => parse_moment(text).map_err(|error| error.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::SignedDuration;

@@ -148,10 +148,14 @@ mod tests {
 
     use async_trait::async_trait;
     use hatchery::{BrokerError, Topology, testing::TestHatchery};
-    use hatchery_admin::{AdminError, Pause, Paused, Switched, Until, dead_letters::DeliveryLimits, live::Counts};
+    use hatchery_admin::{
+        AdminError, Pause, Paused, Switched, Until,
+        dead_letters::DeliveryLimits,
+        live::Counts,
+        trace::{Trace, Traced},
+    };
 
     use super::*;
-    use crate::backend::{Trace, Traced};
 
     /// Its first look at the status panics. Nothing else is asked.
     struct Looked(Topology, AtomicU32);

@@ -3,61 +3,18 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use futures_util::TryStreamExt as _;
-use hatchery::{BrokerError, Hatchery, LifeCycleRecord, Topology, jiff::Timestamp};
+use hatchery::{BrokerError, Hatchery, Topology};
 use hatchery_admin::{
-    Admin, AdminError, Pause, Paused, Switched, Until, dead_letters::DeliveryLimits, live::Counts, status::Status,
+    Admin, AdminError, Pause, Paused, Switched, Until,
+    dead_letters::DeliveryLimits,
+    live::Counts,
+    status::Status,
+    trace::{Trace, Traced},
 };
-use tokio::{
-    runtime::Handle,
-    task::spawn_blocking,
-    time::{Instant, timeout_at},
-};
+use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// How long to wait for somebody else who changes the pauses.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How long the records of a trace may take. Without a filter of the broker every record is read.
-const TRACE: Duration = Duration::from_secs(20);
-/// How many records a trace has at most.
-pub(crate) const RECORDS: usize = 1_000;
-
-/// Whose records a trace has.
-#[derive(Clone, Debug, Default)]
-pub struct Trace {
-    /// Of the event with this id.
-    pub id: Option<String>,
-    /// Of the events about this object.
-    pub reference: Option<String>,
-    /// Of this type.
-    pub event_type: Option<String>,
-    /// Since this time.
-    pub since: Option<Timestamp>,
-}
-
-/// The records of a trace.
-#[derive(Debug, Default)]
-pub struct Traced {
-    /// The first records.
-    pub records: Vec<LifeCycleRecord>,
-    /// When the oldest record of the stream was told.
-    pub oldest: Option<Timestamp>,
-    /// Whether there may be more records.
-    pub more: bool,
-}
-
-impl Trace {
-    /// Whether a record belongs to the trace. What concerns a type as a whole belongs to the trace of a type alone.
-    #[must_use]
-    pub fn has(&self, record: &LifeCycleRecord) -> bool {
-        let is_of_type = match (&self.event_type, &record.event_type) {
-            (None, _) => true,
-            (Some(asked), Some(has)) => asked == has,
-            (Some(_), None) => record.of.as_deref() == Some("everything"),
-        };
-        is_of_type && (record.is_of_an_event() || (self.id.is_none() && self.reference.is_none()))
-    }
-}
 
 /// The servers that a topology is on, as the operations ask them.
 #[async_trait]
@@ -149,34 +106,7 @@ impl Backend for Servers {
     }
 
     async fn trace(&self, of: Trace) -> Result<Traced, BrokerError> {
-        let mut reader = self.hatchery.life_cycle();
-        if let Some(since) = of.since {
-            reader = reader.since(since);
-        }
-        if let Some(reference) = &of.reference {
-            reader = reader.reference(reference);
-        }
-        if let Some(id) = &of.id {
-            reader = reader.id(id);
-        }
-        let mut traced = Traced { oldest: reader.oldest().await?.map(|record| record.at), ..Traced::default() };
-        let mut reading = Box::pin(reader.read());
-        let until = Instant::now() + TRACE;
-        loop {
-            let Ok(record) = timeout_at(until, reading.try_next()).await else {
-                traced.more = true;
-                return Ok(traced);
-            };
-            match record? {
-                None => return Ok(traced),
-                Some(record) if !of.has(&record) => {}
-                Some(_) if traced.records.len() == RECORDS => {
-                    traced.more = true;
-                    return Ok(traced);
-                }
-                Some(record) => traced.records.push(record),
-            }
-        }
+        of.read(self.hatchery.life_cycle()).await
     }
 
     async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError> {

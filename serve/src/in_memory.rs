@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use hatchery::{BrokerError, ConnectError, LifeCycleRecord, Topology};
+use hatchery::{BrokerError, ConnectError, Topology};
 use hatchery_admin::{
-    AdminError, InMemoryAdmin, Pause, Paused, Switched, Until, dead_letters::DeliveryLimits, live::Counts,
+    AdminError, InMemoryAdmin, Pause, Paused, Switched, Until,
+    dead_letters::DeliveryLimits,
+    live::Counts,
     status::Status,
+    trace::{Trace, Traced},
 };
 
-use crate::backend::{Backend, RECORDS, Trace, Traced};
+use crate::backend::Backend;
 
 #[async_trait]
 impl Backend for InMemoryAdmin {
@@ -38,18 +41,7 @@ impl Backend for InMemoryAdmin {
     }
 
     async fn trace(&self, of: Trace) -> Result<Traced, BrokerError> {
-        let all = self.records()?;
-        let oldest = all.first().map(|record| record.at);
-        let is_asked = |record: &LifeCycleRecord| {
-            of.has(record)
-                && of.since.is_none_or(|since| record.at >= since)
-                && (of.id.is_none() || record.id == of.id)
-                && (of.reference.is_none() || record.reference == of.reference)
-        };
-        let mut records: Vec<LifeCycleRecord> = all.into_iter().filter(is_asked).collect();
-        let more = records.len() > RECORDS;
-        records.truncate(RECORDS);
-        Ok(Traced { records, oldest, more })
+        self.trace(&of).await
     }
 
     async fn delivery_limits(&self) -> Result<DeliveryLimits, AdminError> {

@@ -70,7 +70,7 @@ mod trace;
 mod work;
 
 pub use self::{
-    backend::{Backend, Servers, Trace, Traced},
+    backend::{Backend, Servers},
     figures::measure_status,
     server::{Entrance, EntranceError, serve},
     tokens::{Tokens, TokensError},

@@ -19,6 +19,7 @@ use hatchery_admin::{
     dead_letters::{DoneLetters, FoundLetters, ShownLetters},
     schedules::{ActedSchedule, Backfilled, ScheduleList, ScheduleView},
     status::Document,
+    trace::History,
 };
 use serde_json::{Map, Value};
 
@@ -42,8 +43,7 @@ use crate::{
     search::{self, EventList},
     status,
     tokens::Right,
-    topology,
-    trace::{self, History},
+    topology, trace,
 };
 
 const OPERATIONS: &[Operation] = &[

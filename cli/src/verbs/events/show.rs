@@ -210,7 +210,7 @@ impl Found<'_> {
         let Self { event, place } = self;
         let place = place.as_ref();
         let mut shown = view(event);
-        shown.state = Some(state(event));
+        shown.state = Some(state(event).into());
         Placed {
             event: shown,
             queues: place.map(|place| place.queues.clone()).unwrap_or_default(),

@@ -10,11 +10,13 @@ use std::{collections::BTreeSet, pin::pin};
 use futures_util::TryStreamExt as _;
 use hatchery::{
     EventSelector, Hatchery, LifeCycleReader, LifeCycleRecord, Topology,
-    internals::{life_cycle::Told, ttl::say, words::plain},
+    internals::{ttl::say, words::plain},
     jiff::Timestamp,
-    parse_duration,
 };
-use hatchery_admin::notation::parse_moment;
+use hatchery_admin::{
+    notation::parse_since,
+    trace::{Trace, recorded},
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -30,7 +32,7 @@ use crate::{
 };
 
 /// Tell what has happened to an event, to a reference, or in a type
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["event", "reference", "event_type"])))]
 #[command(after_long_help = "\
 Examples:
@@ -87,24 +89,9 @@ pub(crate) struct Answer {
     events: &'static str,
 }
 
-/// Reads a time, or how long ago it was.
-fn parse_since(text: &str) -> Result<Timestamp, String> {
-    match parse_duration(text) {
-        Ok(ago) => Timestamp::now().checked_sub(ago).map_err(|error| error.to_string()),
-        Err(_) => parse_moment(text).map_err(|error| error.to_string()),
-    }
-}
-
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
-    let told = match topology.life_cycle.events {
-        Told::All => "all",
-        Told::Failures => "failures",
-        Told::Off => {
-            let message = "the file has `life-cycle: off`, so nothing records what happens to events";
-            return Err(Ended::new(Exit::Error, message).into());
-        }
-    };
+    let told = recorded(&topology)?;
     if args.follow && output.format == Format::Json {
         return Err(UsageError("--follow has no end, so its JSON is a record a line: -o ndjson".to_owned()).into());
     }
@@ -122,8 +109,12 @@ async fn trace(
     told: &'static str,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    let asked = asked(args, topology)?;
-    let reader = question(args, hatchery, &asked).await;
+    let of = args.of();
+    let asked = asked(&of, topology)?;
+    let mut reader = question(&of, hatchery, &asked).await;
+    if args.follow {
+        reader = reader.follow();
+    }
     let oldest = reader.oldest().await?.map(|record| record.at);
     let bar = output.steps(0);
     let shown = bar.clone();
@@ -131,20 +122,20 @@ async fn trace(
         shown.set_length(all);
         shown.set_position(done);
     });
-    let of_type = |record: &LifeCycleRecord| std::future::ready(is_of(record, args.event_type.as_deref()));
+    let of_type = |record: &LifeCycleRecord| std::future::ready(of.has_type(record));
     let mut reading = pin!(reader.read().try_filter(of_type));
     // There may be millions of records of a type, so they are not kept.
-    let is_printed_at_once = args.follow || (args.is_of_type() && output.format != Format::Json);
+    let is_printed_at_once = args.follow || (of.is_of_type() && output.format != Format::Json);
     let (mut records, mut types, mut is_told) = (Vec::new(), BTreeSet::new(), false);
     while let Some(record) = reading.try_next().await? {
-        is_told |= record.is_of_an_event() || args.is_of_type();
+        is_told |= record.is_of_an_event() || of.is_of_type();
         if !is_printed_at_once {
             records.push(record);
             continue;
         }
         if record.is_of_an_event() {
             types.extend(record.event_type.clone());
-        } else if !args.is_of_type() && !screen::concerns(&record, &types) {
+        } else if !of.is_of_type() && !screen::concerns(&record, &types) {
             continue;
         }
         bar.suspend(|| match output.format {
@@ -172,7 +163,7 @@ async fn trace(
         };
         return Err(Ended::new(Exit::Error, format!("{why}. {kept}")).into());
     }
-    let records = if args.is_of_type() { records } else { screen::without_others(records, &now) };
+    let records = if of.is_of_type() { records } else { screen::without_others(records, &now) };
     match output.format {
         Format::Text if is_printed_at_once => {}
         Format::Text => output.print(&screen::screen(&records, &now, Output::columns()))?,
@@ -186,22 +177,15 @@ async fn trace(
 }
 
 /// Returns the question to the stream. An event that Redis knows is found by its reference at once.
-async fn question(args: &Args, hatchery: &Hatchery, asked: &[EventSelector]) -> LifeCycleReader {
-    let mut reader = hatchery.life_cycle();
-    if let Some(since) = args.since {
-        reader = reader.since(since);
-    }
-    let mut references = BTreeSet::from_iter(args.reference.clone().map(Some));
-    if let Some(id) = &args.event {
-        reader = reader.id(id);
+async fn question(of: &Trace, hatchery: &Hatchery, asked: &[EventSelector]) -> LifeCycleReader {
+    let mut references = BTreeSet::from_iter(of.reference.clone().map(Some));
+    if of.id.is_some() {
         let known = known(&hatchery.events(), asked).await.unwrap_or_default();
         references.extend(known.into_iter().map(|event| event.reference.map(|reference| reference.to_string())));
     }
     // Events of one id in two types may have two references.
-    if let (1, Some(Some(reference))) = (references.len(), references.first()) {
-        reader = reader.reference(reference);
-    }
-    if args.follow { reader.follow() } else { reader }
+    let reference = if references.len() == 1 { references.pop_first().flatten() } else { None };
+    Trace { reference, ..of.clone() }.question(hatchery.life_cycle())
 }
 
 /// Says how far back the stream reaches, and what it is not told.
@@ -216,34 +200,18 @@ fn kept(topology: &Topology, oldest: Option<Timestamp>, told: &str) -> String {
 }
 
 impl Args {
-    /// Whether a whole type was asked for.
-    fn is_of_type(&self) -> bool {
-        self.event.is_none() && self.reference.is_none()
+    fn of(&self) -> Trace {
+        let Self { event, reference, event_type, since, .. } = self.clone();
+        Trace { id: event, reference, event_type, since }
     }
 }
 
-/// Returns the questions to Redis: of each type, because an id does not tell its type.
-fn asked(args: &Args, topology: &Topology) -> Result<Vec<EventSelector>, UsageError> {
-    if args.is_of_type() {
-        return Ok(Vec::new());
-    }
-    let is_asked = |name: &str| args.event_type.as_deref().is_none_or(|of| of == name);
-    let of_types = topology.types.iter().filter(|(name, spec)| spec.register && is_asked(name.as_str()));
+/// Returns the questions to Redis.
+fn asked(of: &Trace, topology: &Topology) -> Result<Vec<EventSelector>, UsageError> {
     let mut asked = Vec::new();
-    for (event_type, _) in of_types {
-        asked.extend(
-            Filters::naming(Some(event_type.to_string()), args.reference.clone(), args.event.clone())
-                .named(topology)?,
-        );
+    for event_type in of.types(topology) {
+        let filters = Filters::naming(Some(event_type.to_string()), of.reference.clone(), of.id.clone());
+        asked.extend(filters.named(topology)?);
     }
     Ok(asked)
-}
-
-/// Returns whether a record is of this type, or of everything.
-fn is_of(record: &LifeCycleRecord, event_type: Option<&str>) -> bool {
-    match (event_type, &record.event_type) {
-        (None, _) => true,
-        (Some(asked), Some(has)) => asked == has,
-        (Some(_), None) => record.of.as_deref() == Some("everything"),
-    }
 }

@@ -1,0 +1,166 @@
+//! What has happened to events, from the stream that records it.
+
+use std::{borrow::Cow, time::Duration};
+
+use futures_util::{Stream, TryStreamExt as _, stream};
+use hatchery::{BrokerError, EventType, LifeCycleReader, LifeCycleRecord, Topology, internals::life_cycle::Told};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{event_view::EventView, in_memory::InMemoryAdmin};
+
+/// How long the records of an answer may take. Without a filter of the broker every record is read.
+const LONGEST: Duration = Duration::from_secs(20);
+/// How many records an answer has at most.
+const MOST: usize = 1_000;
+
+/// Whose records a trace has.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Of the event with this id.
+    pub id: Option<String>,
+    /// Of the events about this object.
+    pub reference: Option<String>,
+    /// Of this type.
+    pub event_type: Option<String>,
+    /// Since this time.
+    pub since: Option<Timestamp>,
+}
+
+/// The records of a trace.
+#[derive(Debug, Default)]
+pub struct Traced {
+    /// The first records.
+    pub records: Vec<LifeCycleRecord>,
+    /// When the oldest record of the stream was told.
+    pub oldest: Option<Timestamp>,
+    /// Whether there may be more records.
+    pub more: bool,
+}
+
+/// What has happened.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct History {
+    /// The records, in the order in which the broker learned of them.
+    pub records: Vec<LifeCycleRecord>,
+    /// Whether there may be more records than these.
+    pub more: bool,
+    /// What Redis knows of the events now. Empty if only a type was asked for.
+    pub now: Vec<EventView>,
+    /// When the oldest record of the stream was told; `null` if the stream is empty.
+    #[schemars(with = "Option<String>")]
+    pub oldest: Option<Timestamp>,
+    /// `all` or `failures`: what the stream is told.
+    pub events: Cow<'static, str>,
+}
+
+/// The topology has no stream that could be read.
+#[derive(Debug, thiserror::Error)]
+#[error("the file has `life-cycle: off`, so nothing records what happens to events")]
+pub struct NotRecorded;
+
+/// Returns what the stream is told: `all` or `failures`.
+///
+/// # Errors
+/// If the topology has no stream.
+pub const fn recorded(topology: &Topology) -> Result<&'static str, NotRecorded> {
+    match topology.life_cycle.events {
+        Told::All => Ok("all"),
+        Told::Failures => Ok("failures"),
+        Told::Off => Err(NotRecorded),
+    }
+}
+
+impl Trace {
+    /// Whether a whole type is asked for.
+    #[must_use]
+    pub const fn is_of_type(&self) -> bool {
+        self.id.is_none() && self.reference.is_none()
+    }
+
+    /// Returns the types of which Redis may know the events: each, because an id does not tell its type.
+    pub fn types<'t>(&self, topology: &'t Topology) -> impl Iterator<Item = &'t EventType> {
+        let is_asked = |name: &str| !self.is_of_type() && self.event_type.as_deref().is_none_or(|of| of == name);
+        let of_types = topology.types.iter().filter(move |(name, spec)| spec.register && is_asked(name.as_str()));
+        of_types.map(|(name, _)| name)
+    }
+
+    /// Returns the question to the stream.
+    #[must_use]
+    pub fn question(&self, mut reader: LifeCycleReader) -> LifeCycleReader {
+        if let Some(since) = self.since {
+            reader = reader.since(since);
+        }
+        if let Some(reference) = &self.reference {
+            reader = reader.reference(reference);
+        }
+        if let Some(id) = &self.id {
+            reader = reader.id(id);
+        }
+        reader
+    }
+
+    /// Whether a record is of the type that is asked for, or of everything.
+    #[must_use]
+    pub fn has_type(&self, record: &LifeCycleRecord) -> bool {
+        match (&self.event_type, &record.event_type) {
+            (None, _) => true,
+            (Some(asked), Some(has)) => asked == has,
+            (Some(_), None) => record.of.as_deref() == Some("everything"),
+        }
+    }
+
+    /// Whether a record belongs to the trace. What concerns a type as a whole belongs to the trace of a type alone.
+    fn has(&self, record: &LifeCycleRecord) -> bool {
+        self.has_type(record) && (record.is_of_an_event() || self.is_of_type())
+    }
+
+    /// Reads the first records.
+    ///
+    /// # Errors
+    /// When the broker is away, has no such stream, or refuses to read it.
+    pub async fn read(&self, reader: LifeCycleReader) -> Result<Traced, BrokerError> {
+        let reader = self.question(reader);
+        let oldest = reader.oldest().await?.map(|record| record.at);
+        self.first(oldest, Box::pin(reader.read())).await
+    }
+
+    async fn first(
+        &self,
+        oldest: Option<Timestamp>,
+        mut reading: impl Stream<Item = Result<LifeCycleRecord, BrokerError>> + Unpin,
+    ) -> Result<Traced, BrokerError> {
+        let (mut records, until) = (Vec::new(), Instant::now() + LONGEST);
+        let more = loop {
+            match timeout_at(until, reading.try_next()).await {
+                Ok(read) => match read? {
+                    None => break false,
+                    Some(record) if !self.has(&record) => {}
+                    Some(_) if records.len() == MOST => break true,
+                    Some(record) => records.push(record),
+                },
+                Err(_) => break true,
+            }
+        };
+        Ok(Traced { records, oldest, more })
+    }
+}
+
+impl InMemoryAdmin {
+    /// Returns the first records of a trace.
+    ///
+    /// # Errors
+    /// [`BrokerError::Missing`] with `life-cycle: off`.
+    pub async fn trace(&self, of: &Trace) -> Result<Traced, BrokerError> {
+        let all = self.records()?;
+        let oldest = all.first().map(|record| record.at);
+        let is_asked = |record: &LifeCycleRecord| {
+            of.since.is_none_or(|since| record.at >= since)
+                && (of.id.is_none() || record.id == of.id)
+                && (of.reference.is_none() || record.reference == of.reference)
+        };
+        of.first(oldest, stream::iter(all.into_iter().filter(is_asked).map(Ok))).await
+    }
+}

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hatchery::internals::ttl::parse_duration;
 pub(crate) use hatchery_admin::status::Document;
-use hatchery_admin::{Admin, Status, Verdict};
+use hatchery_admin::{Status, Verdict};
 use tokio::time::sleep;
 
 pub(crate) use self::screen::unlisted_words;
@@ -21,7 +21,7 @@ use self::{
     watch::{Watch, looking},
 };
 use crate::{
-    args::{Common, UsageError},
+    args::Common,
     connect::{admin, told},
     exit::Exit,
     load,
@@ -75,57 +75,78 @@ fn parse_interval(text: &str) -> anyhow::Result<Duration> {
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    if let Some(server) = Server::named(common)? {
-        return by_server(&server, args, output).await;
-    }
-    let admin = admin(common, load::topology(common, output)?, "topology status")?;
-    let verdict =
-        if args.watch { watch(&admin, args.interval, output).await? } else { Some(once(&admin, output).await?) };
-    Ok(exit(verdict, args))
-}
-
-/// Shows what a server says.
-async fn by_server(server: &Server, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    if args.watch {
-        let why = "--watch asks the broker itself: leave --server (TOPOLOGY_URL) out";
-        return Err(UsageError(why.to_owned()).into());
-    }
-    let document: serde_json::Value = server.get("/v1/status").await?;
-    let status: Status = serde_json::from_value(document.clone()).context("the server is of another version")?;
-    match output.format {
-        Format::Text => output.print(&screen_of(&status, output))?,
-        Format::Json | Format::Ndjson => output.json(&document)?,
-    }
-    Ok(exit(Some(status.verdict), args))
-}
-
-fn exit(verdict: Option<Verdict>, args: &Args) -> Exit {
-    match verdict {
+    let verdict = match Server::named(common)? {
+        Some(server) => {
+            let look = async || Looked::by(&server).await;
+            if args.watch { watch(look, args.interval, output).await? } else { Some(look().await?.show(output)?) }
+        }
+        None => {
+            let admin = admin(common, load::topology(common, output)?, "topology status")?;
+            if args.watch {
+                let mut looks = admin.looks().map_err(told)?;
+                watch(async || Ok(Looked::at(looks.again().await.map_err(told)?)), args.interval, output).await?
+            } else {
+                Some(Looked::at(admin.status(&Screen::new(output)).await.map_err(told)?).show(output)?)
+            }
+        }
+    };
+    Ok(match verdict {
         Some(Verdict::Look) if args.detailed_exitcode => Exit::Pending,
         Some(Verdict::Stuck) if args.detailed_exitcode => Exit::Blocked,
         _ => Exit::Done,
+    })
+}
+
+/// What a look has found.
+struct Looked {
+    status: Status,
+    /// The JSON of the server that has looked.
+    json: Option<serde_json::Value>,
+}
+
+impl Looked {
+    const fn at(status: Status) -> Self {
+        Self { status, json: None }
+    }
+
+    /// Asks a server.
+    async fn by(server: &Server) -> anyhow::Result<Self> {
+        let json: serde_json::Value = server.get("/v1/status").await?;
+        let status = serde_json::from_value(json.clone()).context("the server is of another version")?;
+        Ok(Self { status, json: Some(json) })
+    }
+
+    fn show(&self, output: Output) -> std::io::Result<Verdict> {
+        match (output.format, &self.json) {
+            (Format::Text, _) => output.print(&self.screen(output))?,
+            (Format::Json | Format::Ndjson, None) => output.json(&Document::of(&self.status))?,
+            (Format::Json | Format::Ndjson, Some(json)) => output.json(json)?,
+        }
+        Ok(self.status.verdict)
+    }
+
+    fn screen(&self, output: Output) -> String {
+        let room = Room { columns: Output::columns(), rows: Output::rows() };
+        screen(&self.status, room, output.verbose)
     }
 }
 
-async fn once(admin: &Admin, output: Output) -> anyhow::Result<Verdict> {
-    let status = admin.status(&Screen::new(output)).await.map_err(told)?;
-    show(&status, output)?;
-    Ok(status.verdict)
-}
-
 /// Looks again and again until a signal comes. Returns the last verdict, or none if the signal came before.
-async fn watch(admin: &Admin, interval: Duration, output: Output) -> anyhow::Result<Option<Verdict>> {
+async fn watch(
+    mut look: impl AsyncFnMut() -> anyhow::Result<Looked>,
+    interval: Duration,
+    output: Output,
+) -> anyhow::Result<Option<Verdict>> {
     let (mut watch, mut verdict, mut drawn) = (Watch::start(output)?, None, None);
-    let mut looks = admin.looks().map_err(told)?;
     loop {
         let looked = tokio::select! {
-            looked = looking(looks.again(), drawn, output) => looked.map_err(told),
+            looked = looking(look(), drawn, output) => looked,
             () = watch.stopped() => return Ok(verdict),
         };
         match looked {
-            Ok(status) => {
-                watch.draw(&screen_of(&status, output), || show(&status, output))?;
-                (verdict, drawn) = (Some(status.verdict), Some(status.at));
+            Ok(looked) => {
+                watch.draw(&looked.screen(output), || looked.show(output).map(drop))?;
+                (verdict, drawn) = (Some(looked.status.verdict), Some(looked.status.at));
                 if Output::is_closed() {
                     return Ok(verdict);
                 }
@@ -138,16 +159,5 @@ async fn watch(admin: &Admin, interval: Duration, output: Output) -> anyhow::Res
             () = sleep(interval) => {}
             () = watch.stopped() => return Ok(verdict),
         }
-    }
-}
-
-fn screen_of(status: &Status, output: Output) -> String {
-    screen(status, Room { columns: Output::columns(), rows: Output::rows() }, output.verbose)
-}
-
-fn show(status: &Status, output: Output) -> std::io::Result<()> {
-    match output.format {
-        Format::Text => output.print(&screen_of(status, output)),
-        Format::Json | Format::Ndjson => output.json(&Document::of(status)),
     }
 }

@@ -32,6 +32,10 @@ const MANAGEMENT_LONG: &str = "\
 The broker's management API; prefer RABBITMQ_MANAGEMENT_URL, or RABBITMQ_MANAGEMENT_URL_FILE [default: the broker's \
 hosts and user, port 15672; with TLS 15671, then 15672]";
 
+const SERVER_LONG: &str = "\
+A server to ask in place of the broker: `topology dev` or `topology serve`. For publish, events, schedule and status, \
+which then need neither a file nor a broker";
+
 /// Flags that every verb takes, before or after the verb. clap does not parse the URLs, because its error message would
 /// repeat a wrong URL with its password. clap does not read them from the environment either, because the environment
 /// may name a file that holds the URL.
@@ -64,7 +68,7 @@ pub(crate) struct Common {
 
     /// The server to ask in place of the broker
     #[arg(long, global = true, value_name = "URL", env = "TOPOLOGY_URL", hide_env_values = true)]
-    #[arg(help = "A server to ask in place of the broker: `topology dev` or `topology serve`")]
+    #[arg(help = "A server to ask in place of the broker: `topology dev` or `topology serve`", long_help = SERVER_LONG)]
     pub(crate) server: Option<UrlText>,
 
     /// A file with the token for the server
@@ -175,8 +179,8 @@ impl Common {
     /// Refuses a server, for a verb that asks the broker itself.
     pub(crate) fn refuse_server(&self) -> Result<(), UsageError> {
         let Some(_) = self.server.as_ref().filter(|url| !url.secret().is_empty()) else { return Ok(()) };
-        let why =
-            "--server (TOPOLOGY_URL) is for `publish` and `status`; this verb asks the broker and Redis themselves";
+        let why = "--server (TOPOLOGY_URL) is for `publish`, `events` without `events show`, `schedule` and `status`; this \
+                   verb asks the broker and Redis themselves";
         Err(UsageError(why.to_owned()))
     }
 

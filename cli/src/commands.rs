@@ -94,6 +94,8 @@ impl Verb {
             self,
             Self::Publish(_)
                 | Self::Status(_)
+                | Self::Schedule(_)
+                | Self::Events(_)
                 | Self::Dev(_)
                 | Self::Init(_)
                 | Self::Validate(_)

@@ -14,7 +14,7 @@ use hatchery_admin::{
     schedules::SchedulesError,
 };
 
-use crate::args::UsageError;
+use crate::{args::UsageError, server::Declined};
 
 /// How the process ends. The help of `topology` lists the codes, and the reference has the same list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,9 @@ impl Exit {
     fn of_layer(error: &(dyn std::error::Error + 'static)) -> Option<(Self, Option<&'static str>)> {
         if let Some(ended) = error.downcast_ref::<Ended>() {
             return Some((ended.exit, None));
+        }
+        if let Some(declined) = error.downcast_ref::<Declined>() {
+            return Some((declined.exit(), None));
         }
         if let Some(declared) = error.downcast_ref::<DeclareError>() {
             return match &declared.cause {

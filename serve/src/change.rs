@@ -1,6 +1,6 @@
 //! `POST /v1/events/{type}/cancel`, `reschedule` and `run-now`: changes events that wait.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     extract::{Path, Request, State, rejection::PathRejection},
@@ -8,8 +8,6 @@ use axum::{
     response::Response,
 };
 use hatchery_admin::batch::{Change, ChangeKind};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use crate::{
     answer::{answer, event_type},
@@ -20,15 +18,6 @@ use crate::{
 
 /// How long the choice of events may be, in bytes.
 const MOST: usize = 16 * 1024;
-
-/// What became of the events.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ChangedEvents {
-    /// The number of events by result, in the words of `topology events cancel`, `reschedule` and `run-now`.
-    results: BTreeMap<&'static str, u64>,
-    /// The ids of the events that were changed, as far as Redis knows them.
-    ids: Vec<String>,
-}
 
 pub(crate) async fn cancel(
     State(api): State<Arc<Api>>,
@@ -66,6 +55,8 @@ async fn change(
     body::length(&head.headers, MOST)?;
     let change = Change::of(kind, event_type, &body::read(body, MOST).await?)?;
     let events = api.events.clone();
-    let changed = api.work.finish(async move { Ok(change.make(&events).await?) }).await?;
-    Ok(answer(StatusCode::OK, &ChangedEvents { results: changed.results, ids: changed.ids }))
+    match api.work.finish(async move { Ok(change.carry_out(&events).await?) }).await? {
+        (changed, None) => Ok(answer(StatusCode::OK, &changed)),
+        (changed, Some(unchanged)) => Err(Problem::from(unchanged).with(changed)),
+    }
 }

@@ -47,5 +47,8 @@ pub(crate) async fn show(
     if known.is_empty() {
         return Err(Problem::new(StatusCode::NOT_FOUND, "nothing is known of such an event"));
     }
-    Ok(answer(StatusCode::OK, &KnownEvents { events: known.iter().map(view).collect() }))
+    Ok(answer(
+        StatusCode::OK,
+        &KnownEvents { events: known.iter().map(|event| view(event, api.backend.topology())).collect() },
+    ))
 }

@@ -13,7 +13,7 @@ use hatchery::{
 };
 use hatchery_admin::{
     AdminError,
-    batch::{ChangeError, LineError},
+    batch::{ChangeError, ChangedEvents, LineError},
     breakers::BreakersError,
     schedules::SchedulesError,
 };
@@ -39,6 +39,12 @@ pub(crate) struct Problem {
     /// second one.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
+    /// How many events were published before the failure, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<usize>,
+    /// The events that were found, and why none of them was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<Box<ChangedEvents>>,
 }
 
 impl Problem {
@@ -46,7 +52,7 @@ impl Problem {
         let (title, detail) = (status.canonical_reason().unwrap_or_default(), detail.into());
         // It may repeat what the request has.
         let detail = if is_url_with_password(&detail) { unless_url(&detail) } else { cut_reason(&detail) };
-        Self { title, status: status.as_u16(), detail: detail.to_owned(), id: None }
+        Self { title, status: status.as_u16(), detail: detail.to_owned(), id: None, done: None, changed: None }
     }
 
     /// Returns the problem that the request is not as described.
@@ -67,6 +73,16 @@ impl Problem {
     /// Adds the id of the request's event.
     pub(crate) fn of(self, id: String) -> Self {
         Self { id: Some(id).filter(|id| !is_url_with_password(id)), ..self }
+    }
+
+    /// Adds how many events were published before the failure.
+    pub(crate) fn after(self, done: usize) -> Self {
+        Self { done: Some(done).filter(|done| *done > 0), ..self }
+    }
+
+    /// Adds the events that were found and not changed.
+    pub(crate) fn with(self, changed: ChangedEvents) -> Self {
+        Self { changed: Some(Box::new(changed)), ..self }
     }
 
     pub(crate) fn detail(&self) -> &str {

@@ -113,7 +113,7 @@ async fn publish(schedules: &Schedules, name: &str, instants: &[Timestamp]) -> R
     for (done, instant) in instants.iter().enumerate() {
         schedules.backfill(name, *instant).await.map_err(|error| {
             let all = instants.len();
-            Problem::for_now(format!("{done} of {all} events published, then: {error}. Repeat the request"))
+            Problem::for_now(format!("{done} of {all} events published, then: {error}. Repeat the request")).after(done)
         })?;
     }
     Ok(())

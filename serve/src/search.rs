@@ -8,9 +8,10 @@ use axum::{
     http::{StatusCode, Uri},
     response::Response,
 };
-use futures_util::TryStreamExt as _;
-use hatchery::Filter;
+use futures_util::{Stream, TryStreamExt as _};
+use hatchery::{EventInfo, EventsError, Filter};
 use hatchery_admin::{
+    Unlisted,
     event_view::{EventView, view},
     notation::Moment,
 };
@@ -26,12 +27,15 @@ const USUAL: u32 = 100;
 const MOST: u32 = 1_000;
 /// How long to look. A filter that few events match may have to look at millions.
 const LONGEST: Duration = Duration::from_secs(10);
+/// How long to go on counting the events that are not in the list. There may be millions.
+const COUNTING: Duration = Duration::from_secs(2);
 
 /// Which events. An event must match all fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
     r#type: Option<String>,
+    id: Option<String>,
     reference: Option<String>,
     reference_prefix: Option<String>,
     state: Option<String>,
@@ -40,6 +44,8 @@ struct Asked {
     attempts: Option<u32>,
     reason: Option<String>,
     limit: Option<u32>,
+    #[serde(default)]
+    count: bool,
 }
 
 /// The events that were found.
@@ -49,6 +55,15 @@ pub(crate) struct EventList {
     events: Vec<EventView>,
     /// Whether there may be more events than these.
     more: bool,
+    /// The number of events, if it was asked for and counting took no longer than two seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<usize>,
+    /// How many events were counted, if counting took longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_than: Option<usize>,
+    /// Where messages are that have no line in the list, if the number was asked for and the broker and Redis tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unlisted: Option<Vec<Unlisted>>,
 }
 
 pub(crate) async fn search(
@@ -63,25 +78,60 @@ pub(crate) async fn search(
     }
     let _place = api.asking.take(&caller).await?;
     let limit = usize::try_from(limit).unwrap_or_default();
+    let (types, count) = (words(asked.r#type.as_deref()), asked.count);
     let mut found = Box::pin(api.events.search(&filter(asked)?));
     let (mut events, until) = (Vec::new(), Instant::now() + LONGEST);
     let more = loop {
         match timeout_at(until, found.try_next()).await {
             Ok(event) => match event? {
                 Some(_) if events.len() == limit => break true,
-                Some(event) => events.push(view(&event)),
+                Some(event) => events.push(view(&event, api.backend.topology())),
                 None => break false,
             },
             Err(_) => break true,
         }
     };
-    Ok(answer(StatusCode::OK, &EventList { events, more }))
+    let mut list = EventList { events, more, total: None, more_than: None, unlisted: None };
+    if count {
+        let shown = list.events.len();
+        (list.total, list.more_than) =
+            if more { counted(shown + usize::from(shown == limit), found).await? } else { (Some(shown), None) };
+        // The list is from Redis, and worth an answer without the broker.
+        list.unlisted = api.status().await.ok().map(|status| {
+            let is_asked = |place: &&Unlisted| types.is_empty() || types.contains(&place.place);
+            status.unlisted.iter().filter(is_asked).cloned().collect()
+        });
+    }
+    Ok(answer(StatusCode::OK, &list))
+}
+
+/// Counts on from so many events. Returns how many there are, or else how many were counted in time.
+async fn counted(
+    mut count: usize,
+    mut rest: impl Stream<Item = Result<EventInfo, EventsError>> + Unpin,
+) -> Result<(Option<usize>, Option<usize>), Problem> {
+    let until = Instant::now() + COUNTING;
+    while let Ok(event) = timeout_at(until, rest.try_next()).await {
+        match event? {
+            Some(_) => count += 1,
+            None => return Ok((Some(count), None)),
+        }
+    }
+    Ok((None, Some(count)))
+}
+
+/// Returns the words of a list.
+fn words(list: Option<&str>) -> Vec<String> {
+    list.map(|list| list.split(',').map(str::to_owned).collect()).unwrap_or_default()
 }
 
 fn filter(asked: Asked) -> Result<Filter, Problem> {
     let mut filter = Filter::default().attempts(asked.attempts.unwrap_or(0));
-    if let Some(name) = asked.r#type {
+    for name in words(asked.r#type.as_deref()) {
         filter = filter.event_type(name);
+    }
+    if let Some(id) = asked.id {
+        filter = filter.id(id);
     }
     if let Some(reference) = asked.reference {
         filter = filter.reference(reference);
@@ -89,7 +139,7 @@ fn filter(asked: Asked) -> Result<Filter, Problem> {
     if let Some(prefix) = asked.reference_prefix {
         filter = filter.reference_prefix(prefix);
     }
-    if let Some(state) = asked.state {
+    for state in words(asked.state.as_deref()) {
         filter = filter.state(state.parse().map_err(|error: hatchery::StateError| Problem::bad(error.to_string()))?);
     }
     if let Some(Moment(time)) = asked.due_before {

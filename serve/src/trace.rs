@@ -46,7 +46,7 @@ pub(crate) async fn trace(
     let mut now = Vec::new();
     for name in asked.types(topology) {
         let which = selected(name.to_string(), asked.reference.clone(), asked.id.clone())?;
-        now.extend(api.events.show(&which).await?.iter().map(view));
+        now.extend(api.events.show(&which).await?.iter().map(|event| view(event, topology)));
     }
     let traced = api.backend.trace(asked).await.map_err(|error| Problem::for_now(error.to_string()))?;
     let Traced { records, oldest, more } = traced;

@@ -1,17 +1,18 @@
 //! The answer to a line of a batch, as JSON.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
+use hatchery::Published;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
-    change::Changed,
+    change::ChangedEvents,
     under_way::{Done, Refused},
 };
 
 /// The result of one line of a batch.
-#[derive(Default, Serialize, JsonSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AnsweredLine {
     /// The number of the line, from 1.
     pub line: u64,
@@ -19,9 +20,12 @@ pub struct AnsweredLine {
     /// event is no second one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// `true` if Redis gave no version: the event competes with no other event of its reference.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unversioned: bool,
     /// Of a line that cancels or reschedules: the number of events by result, in the words of `topology events cancel` and `reschedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub results: Option<BTreeMap<&'static str, u64>>,
+    pub results: Option<BTreeMap<Cow<'static, str>, u64>>,
     /// Of such a line: the ids of the events that were cancelled or rescheduled, as far as Redis knows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<String>>,
@@ -35,8 +39,10 @@ impl AnsweredLine {
     #[must_use]
     pub fn of(line: u64, done: Result<Done, Refused>) -> Self {
         match done {
-            Ok(Done::Published(published)) => Self { line, id: Some(published.id), ..Self::default() },
-            Ok(Done::Changed(Changed { results, ids })) => {
+            Ok(Done::Published(Published { id, unversioned, .. })) => {
+                Self { line, id: Some(id), unversioned, ..Self::default() }
+            }
+            Ok(Done::Changed(ChangedEvents { results, ids, .. })) => {
                 Self { line, results: Some(results), ids: Some(ids), ..Self::default() }
             }
             Err(Refused { why, id }) => Self { line, id, error: Some(why), ..Self::default() },

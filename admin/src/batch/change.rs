@@ -1,17 +1,18 @@
 //! The lines of a batch that change waiting events: `{"cancel": …}` and `{"reschedule": …}`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use hatchery::{
-    EventInfo, EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept, internals::words::may_be_url,
+    Cancelled, EventInfo, EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept, Topology,
+    internals::{register::DedupSlot, words::may_be_url},
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::{LineError, misplaced};
 use crate::{
-    event_view::{result_of_cancel, result_of_move},
+    event_view::{ChangedEvent, cancelled, result_of_cancel, result_of_move, view},
     notation::{Span, Time},
 };
 
@@ -40,9 +41,16 @@ pub enum ChangeKind {
 /// The events of a reference, or one event.
 #[derive(Debug)]
 pub struct Named {
-    which: EventSelector,
-    /// Whether an event that Redis does not know is remembered by its id.
-    by_id: bool,
+    /// Which.
+    pub which: EventSelector,
+    /// Their type.
+    pub event_type: String,
+    /// The object that they are about.
+    pub reference: Option<String>,
+    /// The id of the one event. A cancel of an event that Redis does not know is remembered by it.
+    pub id: Option<String>,
+    /// Whether one slot of the reference is named, by its date or as that without one. A cancel may be remembered by it.
+    pub is_slot: bool,
 }
 
 /// A new time.
@@ -54,13 +62,15 @@ pub enum To {
     After(Duration),
 }
 
-/// How many events have become what, and the ids of those that were changed.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Changed {
+/// What became of the events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangedEvents {
     /// The number of events by result, in the words of `topology events cancel`, `reschedule` and `run-now`.
-    pub results: BTreeMap<&'static str, u64>,
-    /// The ids of the events that were changed, as far as the register knows them.
+    pub results: BTreeMap<Cow<'static, str>, u64>,
+    /// The ids of the events that were changed, as far as Redis knows them.
     pub ids: Vec<String>,
+    /// The events that were found.
+    pub events: Vec<ChangedEvent>,
 }
 
 /// Why no event was changed.
@@ -153,14 +163,14 @@ fn named(events: ChosenEvents) -> Result<Named, LineError> {
         return Err(LineError::Misplaced("type"));
     }
     misplaced([("reference", &reference), ("id", &id)])?;
-    let (by_id, at) = (id.is_some(), at.map(|Time(at)| at));
-    let which = match (reference, id) {
+    let at = at.map(|Time(at)| at);
+    let which = match (&reference, &id) {
         (None, None) => return Err(LineError::Neither("reference", "id")),
         (_, Some(_)) if at.is_some() => return Err(LineError::Both("id", "at")),
         (_, Some(_)) if immediate => return Err(LineError::Both("id", "immediate")),
-        (Some(reference), None) => EventSelector::reference(event_type, reference),
-        (Some(reference), Some(id)) => EventSelector::id(event_type, id).of(reference),
-        (None, Some(id)) => EventSelector::id(event_type, id),
+        (Some(reference), None) => EventSelector::reference(&event_type, reference),
+        (Some(reference), Some(id)) => EventSelector::id(&event_type, id).of(reference),
+        (None, Some(id)) => EventSelector::id(&event_type, id),
     };
     let which = match (at, immediate) {
         (Some(_), true) => return Err(LineError::Both("at", "immediate")),
@@ -168,7 +178,7 @@ fn named(events: ChosenEvents) -> Result<Named, LineError> {
         (None, true) => which.immediate(),
         (None, false) => which,
     };
-    Ok(Named { which, by_id })
+    Ok(Named { which, event_type, reference, id, is_slot: at.is_some() || immediate })
 }
 
 /// Selects the events of a reference, or one event.
@@ -202,54 +212,85 @@ impl Change {
     ///
     /// # Errors
     /// When the register or the broker does not answer; or events wait, or should, and none could be changed.
-    pub async fn make(self, events: &Events) -> Result<Changed, ChangeError> {
-        match self {
-            Self::Cancel(named) => Ok(cancel(events, &named).await?),
+    pub async fn make(self, events: &Events) -> Result<ChangedEvents, ChangeError> {
+        let (changed, unchanged) = self.carry_out(events).await?;
+        unchanged.map_or(Ok(changed), Err)
+    }
+
+    /// Makes the change. Returns beside it why no event was changed, if events wait, or should, and none could be changed.
+    ///
+    /// # Errors
+    /// When the register or the broker does not answer.
+    pub async fn carry_out(self, events: &Events) -> Result<(ChangedEvents, Option<ChangeError>), ChangeError> {
+        let (moved, to) = match self {
+            Self::Cancel(named) => return Ok((cancel(events, &named).await?, None)),
             Self::Reschedule(named, to) => {
-                let at = match to {
+                let to = match to {
                     To::At(at) => Some(at),
                     To::After(delay) => Timestamp::now().checked_add(delay).ok(),
                 };
-                counted(events.reschedule(&named.which, at.ok_or(ChangeError::NoTime)?).await?)
+                let to = to.ok_or(ChangeError::NoTime)?;
+                (events.reschedule(&named.which, to).await?, to)
             }
-            Self::RunNow(named) => counted(events.run_now(&named.which).await?),
-        }
+            Self::RunNow(named) => (events.run_now(&named.which).await?, Timestamp::now()),
+        };
+        Ok(counted(moved, to, &events.shared.topology))
     }
 }
 
 /// Cancels, and counts in the words of `topology events cancel -o json`.
-async fn cancel(events: &Events, named: &Named) -> Result<Changed, EventsError> {
-    let mut changed = Changed::default();
+async fn cancel(events: &Events, named: &Named) -> Result<ChangedEvents, EventsError> {
+    let (mut changed, mut is_remembered) = (ChangedEvents::default(), named.id.is_some());
+    let event =
+        |slot: Option<&Cancelled>| cancelled(&named.event_type, named.reference.as_deref(), named.id.as_deref(), slot);
     for slot in events.cancel(&named.which).await? {
+        // With `delayed: each-time` a date is a slot of its own; otherwise all dates share a slot, which is not remembered.
+        let is_own = matches!(slot.slot, DedupSlot::DatedAt(_) | DedupSlot::Immediate | DedupSlot::First);
+        is_remembered |= named.is_slot && is_own;
         if slot.waiting || slot.running {
-            changed.add(result_of_cancel(&slot));
+            changed.add(ChangedEvent::new(event(Some(&slot)), Some(result_of_cancel(&slot)), None, None));
             changed.ids.extend(slot.id.filter(|_| slot.waiting));
         }
     }
-    if changed.results.is_empty() && named.by_id {
-        changed.add("remembered");
+    if changed.events.is_empty() && is_remembered {
+        changed.add(ChangedEvent::new(event(None), Some("remembered"), None, None));
     }
     Ok(changed)
 }
 
-/// Counts in the words of `topology events reschedule -o json`. Fails if no event was moved.
-fn counted(moved: Vec<(EventInfo, MoveOutcome)>) -> Result<Changed, ChangeError> {
-    let (mut changed, mut why) = (Changed::default(), ChangeError::NoneWaits);
+/// Counts in the words of `topology events reschedule -o json`. Returns why no event was moved, if none was.
+fn counted(
+    moved: Vec<(EventInfo, MoveOutcome)>,
+    to: Timestamp,
+    topology: &Topology,
+) -> (ChangedEvents, Option<ChangeError>) {
+    let (mut changed, mut unchanged) = (ChangedEvents::default(), ChangeError::NoneWaits);
     for (event, moved) in moved {
-        changed.add(result_of_move(&moved));
+        let (result, mut why, mut due) = (result_of_move(&moved), None, None);
         match moved {
-            MoveOutcome::Done => changed.ids.extend(event.id),
-            MoveOutcome::Running => why = ChangeError::Runs,
-            MoveOutcome::NotKept(not_kept) => why = ChangeError::NotKept(not_kept),
+            MoveOutcome::Done => {
+                due = Some(to);
+                changed.ids.extend(event.id.clone());
+            }
+            MoveOutcome::Running => unchanged = ChangeError::Runs,
+            MoveOutcome::NotKept(not_kept) => {
+                why = Some(not_kept.to_string());
+                unchanged = ChangeError::NotKept(not_kept);
+            }
             _ => {}
         }
+        changed.add(ChangedEvent::new(view(&event, topology), Some(result), why, due));
     }
-    if changed.results.contains_key("done") { Ok(changed) } else { Err(why) }
+    let is_done = changed.results.contains_key("done");
+    (changed, (!is_done).then_some(unchanged))
 }
 
-impl Changed {
-    fn add(&mut self, result: &'static str) {
-        *self.results.entry(result).or_default() += 1;
+impl ChangedEvents {
+    fn add(&mut self, event: ChangedEvent) {
+        if let Some(result) = &event.result {
+            *self.results.entry(result.clone()).or_default() += 1;
+        }
+        self.events.push(event);
     }
 }
 
@@ -276,7 +317,7 @@ mod tests {
     fn a_change_names_its_events(#[case] line: &str, #[case] expected: EventSelector, #[case] by_id: bool) {
         assert!(is_change(line));
         let (Change::Cancel(named) | Change::Reschedule(named, _) | Change::RunNow(named)) = read(line).expect("valid");
-        assert_eq!((named.which, named.by_id), (expected, by_id));
+        assert_eq!((named.which, named.id.is_some()), (expected, by_id));
     }
 
     #[rstest]

@@ -11,7 +11,7 @@ mod under_way;
 
 pub use self::{
     answered::AnsweredLine,
-    change::{Change, ChangeError, ChangeKind, Changed, ChosenEvents, selected},
+    change::{Change, ChangeError, ChangeKind, ChangedEvents, ChosenEvents, Named, To, selected},
     error::LineError,
     line::{EventLine, Request, event, read},
     lines::{Lines, Numbered},

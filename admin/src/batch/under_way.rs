@@ -10,7 +10,7 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use hatchery::{BrokerError, Events, PublishError, Published, Publisher};
 
 use super::{
-    change::{Change, Changed},
+    change::{Change, ChangedEvents},
     line::Request,
     lines::Numbered,
 };
@@ -66,7 +66,7 @@ pub enum Done {
     /// An event was published.
     Published(Published),
     /// Waiting events were changed.
-    Changed(Changed),
+    Changed(ChangedEvents),
 }
 
 /// The lines of a batch that are carried out.

@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 pub use self::{
     info::ScheduleInfo,
-    view::{ActedSchedule, Backfilled, LastRun, ScheduleList, ScheduleView, WHEN, shown, when},
+    view::{ActedSchedule, Backfilled, INSTANTS, LastRun, ScheduleList, ScheduleView, WHEN, shown, when},
 };
 use crate::results::ScheduleChange;
 

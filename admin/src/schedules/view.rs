@@ -1,5 +1,7 @@
 //! A schedule as `topology schedule` shows it.
 
+use std::borrow::Cow;
+
 use hatchery::internals::{
     schedule::{rule::Mode, run::ScheduledRun},
     ttl::say,
@@ -7,20 +9,20 @@ use hatchery::internals::{
 };
 use jiff::{Timestamp, tz::TimeZone};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::info::ScheduleInfo;
 
 /// The number of instants that are shown.
-const INSTANTS: usize = 3;
+pub const INSTANTS: usize = 3;
 
 /// A schedule.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleView {
     /// The name.
     pub name: String,
     /// `armed`, `paused`, `not applied`, `changed` (the file has another definition than the last `apply`), or `not in the file`.
-    pub state: &'static str,
+    pub state: Cow<'static, str>,
     /// The type of its events; `null` if the file does not have the schedule.
     #[serde(rename = "type")]
     pub event_type: Option<String>,
@@ -31,7 +33,7 @@ pub struct ScheduleView {
     /// The time zone of its expression.
     pub timezone: Option<String>,
     /// `fixed` or `sequential`.
-    pub mode: Option<&'static str>,
+    pub mode: Option<Cow<'static, str>>,
     /// The most by which an event is later than its instant.
     pub jitter: Option<String>,
     /// `queue` or `skip`.
@@ -53,7 +55,7 @@ pub struct ScheduleView {
 }
 
 /// The newest run of a schedule.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct LastRun {
     /// The event's id.
     pub id: String,
@@ -68,14 +70,14 @@ pub struct LastRun {
 }
 
 /// The answer of `topology schedule list`.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleList {
     /// The schedules, by name.
     pub schedules: Vec<ScheduleView>,
 }
 
 /// The answer of a command that acts on a schedule.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct ActedSchedule {
     /// The schedule.
     pub schedule: String,
@@ -89,7 +91,7 @@ pub struct ActedSchedule {
 }
 
 /// The answer of `topology schedule backfill`.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Backfilled {
     /// The schedule.
     pub schedule: String,
@@ -119,14 +121,14 @@ impl ScheduleView {
         let paused = info.state.as_ref().and_then(|state| state.paused.as_ref());
         Self {
             name: info.name.clone(),
-            state: state(info),
+            state: state(info).into(),
             event_type: definition.map(|definition| definition.event_type.to_string()),
             reference: definition.and_then(|definition| definition.reference.as_ref()).map(ToString::to_string),
             calendar: definition.map(|definition| definition.rule.calendar.to_string()),
             timezone: definition.map(|definition| definition.rule.calendar.zone_name().to_owned()),
             mode: definition.map(|definition| match definition.rule.mode {
-                Mode::Fixed => "fixed",
-                Mode::Sequential => "sequential",
+                Mode::Fixed => "fixed".into(),
+                Mode::Sequential => "sequential".into(),
             }),
             jitter: rule.map(|rule| say(rule.jitter)),
             overlap: rule.and_then(|rule| word(rule.overlap)),

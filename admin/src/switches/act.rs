@@ -14,7 +14,7 @@ use hatchery::{
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::{change::FIRST, schedules::unfinished};
@@ -65,7 +65,7 @@ pub struct Switched {
 }
 
 /// A queue that workers still consume although it is paused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotFollowing {
     /// The queue.
     pub queue: String,

@@ -51,6 +51,12 @@ impl PauseLine {
         self.name.as_ref().map_or_else(|| "everything".to_owned(), |name| format!("{} {name}", self.kind))
     }
 
+    /// Whether it is the pause of this type, or of everything.
+    #[must_use]
+    pub fn is_of_type(&self, event_type: Option<&str>) -> bool {
+        self.kind == event_type.map_or("all", |_| "type") && self.name.as_deref() == event_type
+    }
+
     /// Says since when it is paused, until when and why: `since …, until …: "the provider migrates"`.
     #[must_use]
     pub fn about(&self) -> String {

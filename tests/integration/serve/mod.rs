@@ -1,5 +1,6 @@
 //! The API of `topology serve`, with clients as other languages have them.
 
+mod asked;
 mod away;
 mod batches;
 mod changed;

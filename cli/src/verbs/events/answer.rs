@@ -1,28 +1,15 @@
 //! Writes events as JSON: as they are found, or with the result of a change.
 
-use std::{collections::BTreeMap, io};
+use std::{borrow::Cow, collections::BTreeMap, io};
 
-use hatchery::internals::time::millis_text;
-pub(crate) use hatchery_admin::event_view::EventView;
-pub(super) use hatchery_admin::event_view::{cancelled, result_of_cancel, result_of_move, view};
+use hatchery_admin::batch::ChangedEvents;
+pub(crate) use hatchery_admin::event_view::{ChangedEvent, EventView};
+pub(super) use hatchery_admin::event_view::{result_of_cancel, result_of_move, view};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::output::{Format, Output};
-
-/// An event, and what a command has made of it.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Changed {
-    #[serde(flatten)]
-    event: EventView,
-    /// The result in one word; `null` in a dry run, unless the event could not be moved.
-    result: Option<&'static str>,
-    /// Why the event stays as it was.
-    why: Option<String>,
-    /// The due time before the event was moved.
-    was_due: Option<String>,
-}
 
 /// The result of a command that changes events.
 #[derive(Serialize, JsonSchema)]
@@ -34,9 +21,9 @@ pub(crate) struct Changes {
     /// The number of events.
     found: u64,
     /// The number of events by result.
-    results: BTreeMap<&'static str, u64>,
+    results: BTreeMap<Cow<'static, str>, u64>,
     /// The first of the events.
-    events: Vec<Changed>,
+    events: Vec<ChangedEvent>,
     /// Whether there are more events than these.
     more: bool,
 }
@@ -44,16 +31,14 @@ pub(crate) struct Changes {
 /// How many events of a filter one JSON document holds. There may be millions; `-o ndjson` has a line for each.
 pub(super) const SHOWN: usize = 20;
 
-/// The results of a verb on events. Every verb has the same JSON, for named and for found events, and for a dry run.
+/// The results of a verb on events that a filter finds.
 pub(super) struct Answers {
     verb: &'static str,
     dry_run: bool,
-    /// How many events the document holds at most.
-    most: usize,
     output: Output,
     found: u64,
-    results: BTreeMap<&'static str, u64>,
-    events: Vec<Changed>,
+    results: BTreeMap<Cow<'static, str>, u64>,
+    events: Vec<ChangedEvent>,
     /// The error of the first answer that could not be written. It does not stop the verb half-way.
     unwritten: Option<io::Error>,
 }
@@ -70,38 +55,26 @@ pub(super) struct Became {
 }
 
 impl Answers {
-    pub(super) fn new(verb: &'static str, dry_run: bool, most: usize, output: Output) -> Self {
+    pub(super) fn new(verb: &'static str, dry_run: bool, output: Output) -> Self {
         let (results, events) = (BTreeMap::new(), Vec::new());
-        Self { verb, dry_run, most, output, found: 0, results, events, unwritten: None }
+        Self { verb, dry_run, output, found: 0, results, events, unwritten: None }
     }
 
     /// Adds the result for one event that was found. With `-o ndjson` writes it at once.
     pub(super) fn add(&mut self, event: EventView, became: Became) {
         self.found += 1;
-        self.answer(event, became);
-    }
-
-    /// Adds the result for a name that matched no event, and whose cancel is remembered.
-    pub(super) fn remember(&mut self, name: EventView) {
-        self.answer(name, Became { result: Some("remembered"), ..Became::default() });
-    }
-
-    fn answer(&mut self, event: EventView, became: Became) {
         if let Some(result) = became.result {
-            *self.results.entry(result).or_default() += 1;
+            *self.results.entry(result.into()).or_default() += 1;
         }
         if self.output.is_text() {
             return;
         }
-        let mut event = Changed { event, result: became.result, why: became.why, was_due: None };
-        if let Some(due) = became.due {
-            event.was_due = event.event.due.replace(millis_text(due));
-        }
+        let event = ChangedEvent::new(event, became.result, became.why, became.due);
         if self.output.format == Format::Ndjson {
             if let Err(error) = self.output.json(&event) {
                 self.unwritten.get_or_insert(error);
             }
-        } else if self.events.len() < self.most {
+        } else if self.events.len() < SHOWN {
             self.events.push(event);
         }
     }
@@ -120,5 +93,20 @@ impl Answers {
             })?;
         }
         self.unwritten.map_or(Ok(()), Err)
+    }
+}
+
+/// Writes what became of events that were named, as JSON.
+pub(super) fn named(verb: &'static str, changed: ChangedEvents, output: Output) -> io::Result<()> {
+    let ChangedEvents { results, ids: _, events } = changed;
+    match output.format {
+        Format::Text => Ok(()),
+        Format::Json => {
+            // A name that matched no event, and whose cancel is remembered, is none.
+            let found = events.iter().filter(|event| event.result.as_deref() != Some("remembered")).count();
+            let found = u64::try_from(found).unwrap_or(u64::MAX);
+            output.json(&Changes { verb, dry_run: false, found, results, events, more: false })
+        }
+        Format::Ndjson => events.iter().try_for_each(|event| output.json(event)),
     }
 }

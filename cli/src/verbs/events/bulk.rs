@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, pin::pin};
 
 use futures_util::{Stream, TryStreamExt as _, stream::TryChunksError};
-use hatchery::{EventInfo, Events, EventsError, Filter, PayloadNotKept};
+use hatchery::{EventInfo, Events, EventsError, Filter, PayloadNotKept, Topology};
 use jiff::Timestamp;
 
 use super::{
-    answer::{Answers, Became, SHOWN, view},
+    answer::{Answers, Became, EventView, SHOWN, view},
     table,
 };
 use crate::{
@@ -51,8 +51,9 @@ impl Act {
 /// Shows the events that the act would change, and how many there are.
 pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: Output) -> anyhow::Result<Exit> {
     let mut found = pin!(events.search(filter).try_chunks(TOGETHER));
-    let mut answers = Answers::new(act.verb(), true, SHOWN, output);
+    let mut answers = Answers::new(act.verb(), true, output);
     let mut would = DryRun::default();
+    let topology = &events.shared.topology;
     let spinner = output.spinner();
     while let Some(chunk) = found.try_next().await.map_err(|TryChunksError(_, error)| error)? {
         let missing = act.not_kept(events, &chunk).await?;
@@ -62,10 +63,11 @@ pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: 
             if let Some(why) = why.clone() {
                 *would.not_kept.entry(why).or_default() += 1;
             }
-            answers.add(view(&event), Became { result: why.is_some().then_some("not-kept"), why, due: None });
+            let event = view(&event, topology);
             if output.is_text() && would.first.len() < SHOWN {
-                would.first.push(event);
+                would.first.push(event.clone());
             }
+            answers.add(event, Became { result: why.is_some().then_some("not-kept"), why, due: None });
         }
         spinner.set_message(format!("{} found", would.found));
     }
@@ -81,7 +83,7 @@ pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: 
 #[derive(Default)]
 pub(super) struct DryRun {
     /// The first events.
-    pub(super) first: Vec<EventInfo>,
+    pub(super) first: Vec<EventView>,
     /// The number of all events.
     pub(super) found: u64,
     /// The number of events that cannot be moved, by the reason.
@@ -95,7 +97,7 @@ impl DryRun {
         if *found == 0 {
             return "Nothing is found.\n".to_owned();
         }
-        let mut text = table::table(first, None, now, columns);
+        let mut text = table::table(first, false, now, columns);
         let more = found.saturating_sub(u64::try_from(first.len()).unwrap_or(u64::MAX));
         if more > 0 {
             text += &sentence(&format!("… and {more} more"), columns);
@@ -112,12 +114,13 @@ impl DryRun {
 /// that are under way and counts them.
 pub(super) async fn act<A>(
     acting: impl Stream<Item = Result<(EventInfo, A), EventsError>>,
+    topology: &Topology,
     act: Act,
     output: Output,
     mut account: impl FnMut(&EventInfo, &A) -> Became,
 ) -> anyhow::Result<()> {
     let mut acting = pin!(acting);
-    let mut answers = Answers::new(act.verb(), false, SHOWN, output);
+    let mut answers = Answers::new(act.verb(), false, output);
     let (mut count, mut failed): (u64, Option<EventsError>) = (0, None);
     let spinner = output.spinner();
     loop {
@@ -125,7 +128,7 @@ pub(super) async fn act<A>(
             Ok(None) => break,
             Ok(Some((event, answer))) => {
                 count += 1;
-                answers.add(view(&event), account(&event, &answer));
+                answers.add(view(&event, topology), account(&event, &answer));
                 spinner.set_message(format!("{count} done"));
             }
             Err(error) => failed = failed.or(Some(error)),

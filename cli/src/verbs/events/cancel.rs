@@ -2,21 +2,23 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use hatchery::{Cancelled, EventInfo, EventSelector, Events, internals::ttl::say, parse_duration};
+use hatchery::{Cancelled, EventInfo, Events, internals::ttl::say, parse_duration};
+use hatchery_admin::batch::{Change, ChangedEvents};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    answer::{self, Answers, Became},
+    answer::{self, Became},
     bulk::{self, Act},
     connection::with_events,
-    filters::{Choice, Chosen},
+    filters::{Choice, Chosen, carried_out, registered},
     table,
 };
 use crate::{
-    args::{Common, UsageError},
+    args::Common,
     exit::{Ended, Exit},
     load,
     output::Output,
+    server::Server,
     text::{cut, sentence},
 };
 
@@ -61,28 +63,31 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        Server::refuse(&[("--wait", args.wait.is_some())])?;
+        let cancelled = args.chosen.by_server(&server, Act::Cancel.verb(), None).await?;
+        tell(cancelled, &args.chosen, output)?;
+        return Ok(Exit::Done);
+    }
     let topology = load::topology(common, output)?;
-    let choice = args.chosen.choice(&topology)?;
-    let event_type = args.chosen.filters.event_type(&topology);
+    let choice = args.chosen.choice(&registered(&topology))?;
     with_events(common, topology, output, async |events| match choice {
         Choice::Found(filter) if !args.chosen.yes => bulk::dry_run(events, &filter, Act::Cancel, output).await,
-        choice => cancel(events, choice, event_type, args, output).await,
+        choice => cancel(events, choice, args, output).await,
     })
     .await
 }
 
-async fn cancel(
-    events: &Events,
-    choice: Choice,
-    event_type: Result<String, UsageError>,
-    Args { chosen, wait }: &Args,
-    output: Output,
-) -> anyhow::Result<Exit> {
+async fn cancel(events: &Events, choice: Choice, Args { chosen, wait }: &Args, output: Output) -> anyhow::Result<Exit> {
     let running = match choice {
-        Choice::Named(which) => {
+        Choice::Named(named) => {
             // Before the cancel, which takes an event out of the index.
-            let known = if wait.is_some() { events.show(&which).await? } else { Vec::new() };
-            named(events, &which, &event_type?, chosen, output, known).await?
+            let known = if wait.is_some() { events.show(&named.which).await? } else { Vec::new() };
+            let cancelled = carried_out(Change::Cancel(named), events).await?;
+            let running = cancelled.events.iter().filter(|slot| slot.event.running);
+            let running: HashSet<_> = running.filter_map(|slot| slot.event.slot.clone()).collect();
+            tell(cancelled, chosen, output)?;
+            known.into_iter().filter(|event| running.contains(&event.slot.to_string())).collect()
         }
         Choice::Found(filter) => {
             let (mut sum, mut running) = (Sum::default(), Vec::new());
@@ -93,7 +98,7 @@ async fn cancel(
                 }
                 sum.add(slot)
             };
-            let acted = bulk::act(cancelling, Act::Cancel, output, account).await;
+            let acted = bulk::act(cancelling, &events.shared.topology, Act::Cancel, output, account).await;
             // If nothing was done, the error says everything.
             if output.is_text() && (acted.is_ok() || sum.any()) {
                 sum.report(output)?;
@@ -163,38 +168,16 @@ fn listed(ids: &[String]) -> String {
 /// The note for a name that matched no event in Redis.
 const BY_ID_ALONE: &str = "An event that was published while Redis was away is reached only by its id.";
 
-/// Cancels the events of a reference, or one event. Returns those of the known ones that were running.
-async fn named(
-    events: &Events,
-    which: &EventSelector,
-    event_type: &str,
-    chosen: &Chosen,
-    output: Output,
-    known: Vec<EventInfo>,
-) -> anyhow::Result<Vec<EventInfo>> {
-    let cancelled = events.cancel(which).await?;
-    let (mut sum, mut answers) = (Sum::default(), Answers::new(Act::Cancel.verb(), false, usize::MAX, output));
-    let view =
-        |slot| answer::cancelled(event_type, chosen.filters.reference.as_deref(), chosen.filters.id.as_deref(), slot);
-    for slot in &cancelled {
-        let became = sum.add(slot);
-        sum.ids.extend(slot.id.clone().filter(|_| slot.waiting && chosen.filters.id.is_none()));
-        if slot.waiting || slot.running {
-            answers.add(view(Some(slot)), became);
-        }
-    }
-    let name = chosen.filters.name();
-    let remembered = chosen.remembered(&cancelled);
-    if output.is_text() {
-        output.print(&sum.text_of(&name, remembered, Output::columns())).map_err(Ended::untold)?;
+/// Tells what became of the events of a reference, or of one event.
+fn tell(cancelled: ChangedEvents, chosen: &Chosen, output: Output) -> anyhow::Result<()> {
+    let told = if output.is_text() {
+        let (sum, name) = (Sum::of_named(&cancelled, chosen.filters.id.is_some()), chosen.filters.name());
+        let remembered = cancelled.results.contains_key("remembered").then(|| chosen.remembered());
+        output.print(&sum.text_of(&name, remembered, Output::columns()))
     } else {
-        if sum.cancelled + sum.running == 0 && remembered.is_some() {
-            answers.remember(view(None));
-        }
-        answers.end().map_err(Ended::untold)?;
-    }
-    let running: HashSet<_> = cancelled.into_iter().filter(|slot| slot.running).map(|slot| slot.slot).collect();
-    Ok(known.into_iter().filter(|event| running.contains(&event.slot)).collect())
+        answer::named(Act::Cancel.verb(), cancelled, output)
+    };
+    told.map_err(Ended::untold)
 }
 
 /// How many ids the screen has.
@@ -218,6 +201,17 @@ pub(super) struct Sum {
 }
 
 impl Sum {
+    /// Returns the sum for events that were named. The id that names one is not repeated.
+    fn of_named(cancelled: &ChangedEvents, is_by_id: bool) -> Self {
+        let ids = if is_by_id { Vec::new() } else { cancelled.ids.clone() };
+        let mut sum = Self { ids, ..Self::default() };
+        for slot in &cancelled.events {
+            sum.cancelled += u64::from(slot.result.as_deref() == Some("cancelled"));
+            sum.running += u64::from(slot.event.running);
+        }
+        sum
+    }
+
     fn add(&mut self, slot: &Cancelled) -> Became {
         self.cancelled += u64::from(slot.waiting);
         self.running += u64::from(slot.running);

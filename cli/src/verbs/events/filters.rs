@@ -3,11 +3,18 @@
 use std::str::FromStr as _;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use hatchery::{Cancelled, EventSelector, Filter, State, Topology, internals::register::DedupSlot};
-use hatchery_admin::notation::parse_moment;
+use hatchery::{EventSelector, Events, Filter, State, Topology};
+use hatchery_admin::{
+    batch::{Change, ChangeError, ChangedEvents, Named},
+    notation::parse_moment,
+};
 use jiff::Timestamp;
+use serde_json::json;
 
-use crate::args::UsageError;
+use crate::{
+    args::UsageError,
+    server::{Declined, Server, segment},
+};
 
 /// The flags of a filter. An event must match all of them.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -73,7 +80,7 @@ pub(super) struct Chosen {
 /// The events that a verb acts on.
 pub(super) enum Choice {
     /// Events named by reference or id: the verb acts at once.
-    Named(EventSelector),
+    Named(Named),
     /// Events that a filter finds: the verb acts only with `--yes`.
     Found(Filter),
 }
@@ -115,13 +122,15 @@ impl Filters {
 
     /// Returns the named events, or `None` if the flags are a filter: they have more than a type, a reference and an
     /// id.
-    pub(crate) fn named(&self, topology: &Topology) -> Result<Option<EventSelector>, UsageError> {
+    ///
+    /// `registered` are the types of the file that use the register.
+    pub(crate) fn named(&self, registered: &[String]) -> Result<Option<EventSelector>, UsageError> {
         let finds = self.reference_prefix.is_some() || !self.state.is_empty() || self.due_before.is_some();
         let finds = finds || self.due_after.is_some() || self.attempts.is_some() || self.reason.is_some();
         if finds || (self.reference.is_none() && self.id.is_none()) || self.types.len() > 1 {
             return Ok(None);
         }
-        let event_type = self.event_type(topology)?;
+        let event_type = self.event_type(registered)?;
         Ok(match (&self.reference, &self.id) {
             (Some(reference), None) => Some(EventSelector::reference(event_type, reference)),
             (Some(reference), Some(id)) => Some(EventSelector::id(event_type, id).of(reference)),
@@ -131,11 +140,41 @@ impl Filters {
     }
 
     /// Returns the type that the flags name, or the only type of the file that uses the register.
-    pub(super) fn event_type(&self, topology: &Topology) -> Result<String, UsageError> {
-        match &self.types[..] {
-            [event_type] => Ok(event_type.clone()),
-            _ => only_type(topology),
+    fn event_type(&self, registered: &[String]) -> Result<String, UsageError> {
+        match (&self.types[..], registered) {
+            ([event_type], _) | (_, [event_type]) => Ok(event_type.clone()),
+            _ => Err(UsageError("give the type of the event with --type".to_owned())),
         }
+    }
+
+    /// Returns the filter as the query of a server.
+    pub(super) fn query(&self) -> Vec<(&'static str, Option<String>)> {
+        let list = |words: Vec<&str>| Some(words.join(",")).filter(|list| !list.is_empty());
+        let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
+        vec![
+            ("type", list(self.types.iter().map(String::as_str).collect())),
+            ("reference", self.reference.clone()),
+            ("reference_prefix", self.reference_prefix.clone()),
+            ("id", self.id.clone()),
+            ("state", list(self.state.iter().map(|state| state.as_str()).collect())),
+            ("due_before", time(self.due_before)),
+            ("due_after", time(self.due_after)),
+            ("attempts", self.attempts.map(|attempts| attempts.to_string())),
+            ("reason", self.reason.clone()),
+        ]
+    }
+
+    /// Refuses the flags that find events instead of naming them, for a change by a server.
+    fn refuse_search(&self) -> Result<(), UsageError> {
+        Server::refuse(&[
+            ("more than one --type", self.types.len() > 1),
+            ("--reference-prefix", self.reference_prefix.is_some()),
+            ("--state", !self.state.is_empty()),
+            ("--due-before", self.due_before.is_some()),
+            ("--due-after", self.due_after.is_some()),
+            ("--attempts", self.attempts.is_some()),
+            ("--reason", self.reason.is_some()),
+        ])
     }
 
     /// Returns the name of the selected event or reference, for messages.
@@ -149,18 +188,24 @@ impl Filters {
 }
 
 impl Chosen {
-    pub(super) fn choice(&self, topology: &Topology) -> Result<Choice, UsageError> {
-        let one_slot = self.at.is_some() || self.immediate;
-        match self.filters.named(topology)? {
-            Some(_) if one_slot && self.filters.id.is_some() => {
+    pub(super) fn choice(&self, registered: &[String]) -> Result<Choice, UsageError> {
+        let is_slot = self.at.is_some() || self.immediate;
+        let Filters { reference, id, .. } = &self.filters;
+        match self.filters.named(registered)? {
+            Some(_) if is_slot && id.is_some() => {
                 Err(UsageError("--id names one event already; leave out --at and --immediate".to_owned()))
             }
-            Some(which) => Ok(Choice::Named(match (self.at, self.immediate) {
-                (Some(time), _) => which.at(time),
-                (None, true) => which.immediate(),
-                (None, false) => which,
-            })),
-            None if one_slot => {
+            Some(which) => {
+                let which = match (self.at, self.immediate) {
+                    (Some(time), _) => which.at(time),
+                    (None, true) => which.immediate(),
+                    (None, false) => which,
+                };
+                let event_type = self.filters.event_type(registered)?;
+                let (reference, id) = (reference.clone(), id.clone());
+                Ok(Choice::Named(Named { which, event_type, reference, id, is_slot }))
+            }
+            None if is_slot => {
                 Err(UsageError("--at and --immediate need one --type and --reference, and no filter".to_owned()))
             }
             None if self.filters.types.is_empty() => {
@@ -170,33 +215,59 @@ impl Chosen {
         }
     }
 
-    /// Returns a note if Redis remembers this cancel although it knows no such event.
-    pub(super) fn remembered(&self, slots: &[Cancelled]) -> Option<&'static str> {
-        let one_slot = self.at.is_some() || self.immediate;
-        if self.filters.id.is_some() {
-            return Some(
-                "Its id is remembered: the event does not run if it competes with no other event, or was published while \
-                 Redis was away.",
-            );
+    /// Changes the named events by a server, which knows the file.
+    pub(super) async fn by_server(
+        &self,
+        server: &Server,
+        verb: &str,
+        to: Option<Timestamp>,
+    ) -> anyhow::Result<ChangedEvents> {
+        let filters = &self.filters;
+        filters.refuse_search()?;
+        let types = if filters.types.is_empty() { server.registered().await? } else { Vec::new() };
+        let Choice::Named(named) = self.choice(&types)? else {
+            let why =
+                "a server changes the events of one --reference or --id; leave --server (TOPOLOGY_URL) out for others";
+            return Err(UsageError(why.to_owned()).into());
+        };
+        let path = format!("/v1/events/{}/{verb}", segment(&named.event_type));
+        let mut body = json!({ "reference": named.reference, "id": named.id, "immediate": self.immediate });
+        for (field, time) in [("at", self.at), ("to", to)] {
+            if let Some(time) = time {
+                body[field] = time.to_string().into();
+            }
         }
-        // With `delayed: each-time` a date is a slot of its own; otherwise all dates share a slot, which is not
-        // remembered.
-        let is_slot =
-            |found: &Cancelled| matches!(found.slot, DedupSlot::DatedAt(_) | DedupSlot::Immediate | DedupSlot::First);
-        (one_slot && slots.iter().any(is_slot)).then_some(
-            "The slot is remembered: an event of it that Redis has forgotten does not run. An event that was published \
-             while Redis was away is reached only by its id.",
-        )
+        let changed = server.post(&path, &body).await;
+        changed.or_else(|error: anyhow::Error| {
+            let mut declined = error.downcast::<Declined>()?;
+            declined.changed().ok_or_else(|| declined.into())
+        })
+    }
+
+    /// Returns the note that Redis remembers this cancel although it knows no such event.
+    pub(super) const fn remembered(&self) -> &'static str {
+        if self.filters.id.is_some() {
+            return "Its id is remembered: the event does not run if it competes with no other event, or was published while \
+                    Redis was away.";
+        }
+        "The slot is remembered: an event of it that Redis has forgotten does not run. An event that was published while \
+         Redis was away is reached only by its id."
     }
 }
 
-/// Returns the only type of the file that uses the register. Fails if there are more, or none.
-fn only_type(topology: &Topology) -> Result<String, UsageError> {
-    let mut registered = topology.types.iter().filter(|(_, spec)| spec.register);
-    match (registered.next(), registered.next()) {
-        (Some((event_type, _)), None) => Ok(event_type.to_string()),
-        _ => Err(UsageError("give the type of the event with --type".to_owned())),
+/// Makes a change of named events.
+pub(super) async fn carried_out(change: Change, events: &Events) -> anyhow::Result<ChangedEvents> {
+    match change.carry_out(events).await {
+        // The answer says why an event stays as it was.
+        Ok((changed, _)) => Ok(changed),
+        Err(ChangeError::Events(error)) => Err(error.into()),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Returns the types of the file that use the register.
+pub(crate) fn registered(topology: &Topology) -> Vec<String> {
+    topology.types.iter().filter(|(_, spec)| spec.register).map(|(name, _)| name.to_string()).collect()
 }
 
 fn state() -> impl TypedValueParser<Value = State> {
@@ -229,14 +300,17 @@ mod tests {
     #[case(Filters { attempts: Some(1), ..filters("mail", "1", "") }, None)]
     #[case(Filters { state: vec![State::Retry], ..filters("mail", "1", "") }, None)]
     fn named_events_are_distinguished_from_filters(#[case] filters: Filters, #[case] expected: Option<EventSelector>) {
-        assert_eq!(filters.named(&topology(FILE)).expect("one type"), expected);
+        assert_eq!(filters.named(&registered(&topology(FILE))).expect("one type"), expected);
     }
 
     #[test]
     fn the_type_may_be_left_out_where_there_is_one() {
         let one = topology("version: 1\nname: t\ntypes: { mail: {}, plain: { register: off } }");
-        assert_eq!(filters("", "1", "").named(&one).expect("one"), Some(EventSelector::reference("mail", "1")));
-        filters("", "1", "").named(&topology(FILE)).expect_err("there are two");
+        assert_eq!(
+            filters("", "1", "").named(&registered(&one)).expect("one"),
+            Some(EventSelector::reference("mail", "1"))
+        );
+        filters("", "1", "").named(&registered(&topology(FILE))).expect_err("there are two");
     }
 
     #[rstest]
@@ -251,7 +325,7 @@ mod tests {
     )]
     #[case(Chosen { yes: true, ..Chosen::default() }, "--type")]
     fn an_ambiguous_choice_is_refused(#[case] chosen: Chosen, #[case] why: &str) {
-        let Err(error) = chosen.choice(&topology(FILE)) else { panic!("refused") };
+        let Err(error) = chosen.choice(&registered(&topology(FILE))) else { panic!("refused") };
         assert!(error.0.contains(why), "{error}");
     }
 }

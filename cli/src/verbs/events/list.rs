@@ -7,7 +7,7 @@ use hatchery::{EventInfo, Events, EventsError, Topology};
 use hatchery_admin::{Unlisted, status::not_listed};
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     answer::{EventView, view},
@@ -21,6 +21,7 @@ use crate::{
     exit::Exit,
     load,
     output::{Format, Output},
+    server::Server,
     text::sentence,
     verbs::status::unlisted_words,
 };
@@ -62,7 +63,19 @@ pub(crate) struct Answer {
     unlisted: Option<Vec<Unlisted>>,
 }
 
+/// The answer of a server.
+#[derive(Deserialize)]
+struct Served {
+    events: Vec<EventView>,
+    total: Option<usize>,
+    more_than: Option<usize>,
+    unlisted: Option<Vec<Unlisted>>,
+}
+
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        return by_server(&server, args, output).await;
+    }
     let topology = load::topology(common, output)?;
     let file = topology.clone();
     with_events(common, topology, output, async |events| list(common, &file, events, args, output).await).await
@@ -87,11 +100,12 @@ async fn list(
 ) -> anyhow::Result<Exit> {
     let limit = usize::try_from(args.limit)?;
     let mut found = events.search(&args.filters.filter()).boxed();
-    let mut list: Vec<EventInfo> = Vec::new();
+    let mut list: Vec<EventView> = Vec::new();
     while list.len() < limit {
         let Some(event) = found.try_next().await? else { break };
+        let event = view(&event, topology);
         if output.format == Format::Ndjson {
-            output.json(&view(&event))?;
+            output.json(&event)?;
         }
         list.push(event);
     }
@@ -103,47 +117,60 @@ async fn list(
             not_listed(&common.amqp_url()?, &here("topology events"), topology, &args.filters.types, events).await
         }
     };
-    match output.format {
-        Format::Text => {
-            output.print(&screen(&list, topology, unlisted.as_deref(), Timestamp::now(), Output::columns()))?;
-        }
-        Format::Json => {
-            let (more, total) = match total {
-                Total::Exactly(total) => (total > list.len(), Some(total)),
-                Total::MoreThan(_) => (true, None),
-            };
-            let events = list.iter().map(view).collect();
-            output.json(&Answer { events, more, total, unlisted: unlisted.clone() })?;
-        }
-        Format::Ndjson => {}
-    }
-    if output.format != Format::Json {
-        match total {
-            Total::Exactly(total) if total > list.len() => {
-                output.note(&format!("The first {limit} of {total} are shown. --limit N shows more."));
-            }
-            Total::Exactly(0) => {}
-            Total::Exactly(total) => output.note(&format!("{}.", table::events(u64::try_from(total)?))),
-            Total::MoreThan(counted) => {
-                output.note(&format!("The first {limit} of more than {counted} are shown. --limit N shows more."));
-            }
-        }
-    }
+    show(&list, &total, unlisted, output)?;
     paused::note(common, topology, &list, output).await;
     Ok(Exit::Done)
 }
 
+async fn by_server(server: &Server, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    Server::refuse(&[("--limit above 1000", args.limit > 1_000)])?;
+    let mut query = args.filters.query();
+    query.extend([("limit", Some(args.limit.to_string())), ("count", Some("true".to_owned()))]);
+    let Served { events, total, more_than, unlisted } = server.find("/v1/events", &query).await?;
+    if output.format == Format::Ndjson {
+        events.iter().try_for_each(|event| output.json(event))?;
+    }
+    let total = match total {
+        Some(total) => Total::Exactly(total),
+        None => Total::MoreThan(more_than.unwrap_or(events.len())),
+    };
+    show(&events, &total, unlisted, output)?;
+    paused::note_of(server, &events, output).await;
+    Ok(Exit::Done)
+}
+
+/// Shows the list, unless its lines were written before, and how many events there are.
+fn show(list: &[EventView], total: &Total, unlisted: Option<Vec<Unlisted>>, output: Output) -> anyhow::Result<()> {
+    match output.format {
+        Format::Text => output.print(&screen(list, unlisted.as_deref(), Timestamp::now(), Output::columns()))?,
+        Format::Json => {
+            let (more, total) = match *total {
+                Total::Exactly(total) => (total > list.len(), Some(total)),
+                Total::MoreThan(_) => (true, None),
+            };
+            return Ok(output.json(&Answer { events: list.to_vec(), more, total, unlisted })?);
+        }
+        Format::Ndjson => {}
+    }
+    let shown = list.len();
+    match *total {
+        Total::Exactly(total) if total > shown => {
+            output.note(&format!("The first {shown} of {total} are shown. --limit N shows more."));
+        }
+        Total::Exactly(0) => {}
+        Total::Exactly(total) => output.note(&format!("{}.", table::events(u64::try_from(total)?))),
+        Total::MoreThan(counted) => {
+            output.note(&format!("The first {shown} of more than {counted} are shown. --limit N shows more."));
+        }
+    }
+    Ok(())
+}
+
 /// Returns the list, and below it how many messages it cannot have.
-pub(super) fn screen(
-    list: &[EventInfo],
-    topology: &Topology,
-    unlisted: Option<&[Unlisted]>,
-    now: Timestamp,
-    columns: usize,
-) -> String {
+pub(super) fn screen(list: &[EventView], unlisted: Option<&[Unlisted]>, now: Timestamp, columns: usize) -> String {
     let found = match list {
         [] => "Nothing is found.\n".to_owned(),
-        list => table::table(list, Some(topology), now, columns),
+        list => table::table(list, true, now, columns),
     };
     match unlisted.and_then(|places| unlisted_words(places, "at least")) {
         Some(note) => format!("{found}\n{}", sentence(&note, columns)),

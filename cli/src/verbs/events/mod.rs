@@ -12,7 +12,6 @@ mod moving;
 mod paused;
 mod reschedule;
 mod run_now;
-mod scheduled;
 mod show;
 mod table;
 #[cfg(test)]
@@ -21,7 +20,7 @@ mod tests;
 use clap::Subcommand;
 
 pub(crate) use self::{
-    answer::{Changed, Changes, EventView},
+    answer::{ChangedEvent as Changed, Changes, EventView},
     filters::Filters,
     list::Answer as List,
     location::EventLocation,
@@ -65,7 +64,11 @@ enum Verb {
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
     match args.verb {
         Verb::List(args) => list::run(common, &args, output).await,
-        Verb::Show(args) => show::run(common, &args, output).await,
+        Verb::Show(args) => {
+            // No server knows the queues that an event may be in.
+            common.refuse_server()?;
+            show::run(common, &args, output).await
+        }
         Verb::Cancel(args) => cancel::run(common, &args, output).await,
         Verb::Reschedule(args) => reschedule::run(common, &args, output).await,
         Verb::RunNow(args) => run_now::run(common, &args, output).await,

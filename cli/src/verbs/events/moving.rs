@@ -3,14 +3,15 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use futures_util::Stream;
-use hatchery::{EventInfo, Events, EventsError, MoveOutcome};
+use hatchery::{EventInfo, Events, EventsError, MoveOutcome, Topology};
+use hatchery_admin::batch::{Change, ChangedEvents, To};
 use jiff::Timestamp;
 
 use super::{
-    answer::{self, Answers, Became, view},
+    answer::{self, Became},
     bulk::{self, Act},
     connection::{with_events, with_events_of_broker},
-    filters::{Choice, Chosen},
+    filters::{Choice, Chosen, carried_out, registered},
     table,
 };
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
     exit::{Ended, Exit},
     load,
     output::Output,
+    server::Server,
     text::sentence,
 };
 
@@ -34,40 +36,37 @@ pub(super) async fn run(
     words: &Words,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    let topology = load::topology(common, output)?;
-    let choice = chosen.choice(&topology)?;
     let act = to.map_or(Act::RunNow, Act::Reschedule);
+    if let Some(server) = Server::named(common)? {
+        let changed = chosen.by_server(&server, act.verb(), to).await?;
+        return tell(changed, chosen, act, words, output);
+    }
+    let topology = load::topology(common, output)?;
+    let (choice, file) = (chosen.choice(&registered(&topology))?, &topology.clone());
     if let (Choice::Found(filter), false) = (&choice, chosen.yes) {
         let look = async |events: &Events| bulk::dry_run(events, filter, act, output).await;
         return with_events(common, topology, output, look).await;
     }
     with_events_of_broker(common, topology, async |events| match (choice, to) {
-        (Choice::Named(which), Some(to)) => {
-            let moved = events.reschedule(&which, to).await;
-            tell(moved, chosen, act, words, output)
+        (Choice::Named(named), to) => {
+            let change = match to {
+                Some(to) => Change::Reschedule(named, To::At(to)),
+                None => Change::RunNow(named),
+            };
+            tell(carried_out(change, events).await?, chosen, act, words, output)
         }
-        (Choice::Named(which), None) => tell(events.run_now(&which).await, chosen, act, words, output),
-        (Choice::Found(filter), Some(to)) => all(events.reschedule_all(&filter, to), act, words, output).await,
-        (Choice::Found(filter), None) => all(events.run_now_all(&filter), act, words, output).await,
+        (Choice::Found(filter), Some(to)) => all(events.reschedule_all(&filter, to), file, act, words, output).await,
+        (Choice::Found(filter), None) => all(events.run_now_all(&filter), file, act, words, output).await,
     })
     .await
 }
 
 /// Reports the results for events that were named.
-fn tell(
-    moved: Result<Vec<(EventInfo, MoveOutcome)>, EventsError>,
-    chosen: &Chosen,
-    act: Act,
-    words: &Words,
-    output: Output,
-) -> anyhow::Result<Exit> {
-    let moved = moved?;
-    let (mut sum, mut answers) = (Sum::of(act), Answers::new(act.verb(), false, usize::MAX, output));
-    for (event, moved) in &moved {
-        answers.add(view(event), sum.add(moved));
-    }
-    answers.end().map_err(|error| if sum.done > 0 { Ended::untold(error) } else { error.into() })?;
-    if moved.is_empty() {
+fn tell(changed: ChangedEvents, chosen: &Chosen, act: Act, words: &Words, output: Output) -> anyhow::Result<Exit> {
+    let (sum, is_nothing) = (Sum::of_named(act, &changed), changed.events.is_empty());
+    let told = answer::named(act.verb(), changed, output);
+    told.map_err(|error| if sum.done > 0 { Ended::untold(error) } else { error.into() })?;
+    if is_nothing {
         return Err(Ended::new(Exit::Error, format!("no event of {} waits", chosen.filters.name())).into());
     }
     sum.report(words, output)?;
@@ -77,12 +76,13 @@ fn tell(
 /// Moves all events of a stream, and reports the results.
 async fn all(
     moving: impl Stream<Item = Result<(EventInfo, MoveOutcome), EventsError>>,
+    topology: &Topology,
     act: Act,
     words: &Words,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let mut sum = Sum::of(act);
-    let acted = bulk::act(moving, act, output, |_, moved| sum.add(moved)).await;
+    let acted = bulk::act(moving, topology, act, output, |_, moved| sum.add(moved)).await;
     // If nothing was done, the error says everything.
     if acted.is_ok() || sum.any() {
         sum.report(words, output)?;
@@ -104,6 +104,20 @@ impl Sum {
     pub(super) fn of(act: Act) -> Self {
         let to = if let Act::Reschedule(to) = act { to } else { Timestamp::now() };
         Self { to, done: 0, running: 0, gone: 0, not_kept: BTreeMap::new() }
+    }
+
+    /// Returns the sum for events that were named.
+    fn of_named(act: Act, changed: &ChangedEvents) -> Self {
+        let mut sum = Self::of(act);
+        for event in &changed.events {
+            match event.result.as_deref() {
+                Some("done") => sum.done += 1,
+                Some("running") => sum.running += 1,
+                Some("not-kept") => *sum.not_kept.entry(event.why.clone().unwrap_or_default()).or_default() += 1,
+                _ => sum.gone += 1,
+            }
+        }
+        sum
     }
 
     pub(super) fn add(&mut self, moved: &MoveOutcome) -> Became {

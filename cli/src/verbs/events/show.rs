@@ -7,7 +7,10 @@ use hatchery::{
     EventInfo, EventSelector, Events, EventsError, State, Topology,
     internals::{reason::failed_at, register::DedupSlot, spec::TypeSpec},
 };
-use hatchery_admin::text::{quoted, relative};
+use hatchery_admin::{
+    event_view::OfSchedule,
+    text::{quoted, relative},
+};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -19,9 +22,7 @@ use super::{
     counts::QueueCounts,
     filters::Filters,
     location::{self, EventLocation},
-    paused,
-    scheduled::OfSchedule,
-    table,
+    paused, table,
 };
 use crate::{
     args::{Common, UsageError},
@@ -111,8 +112,6 @@ pub(crate) struct Placed {
     leased: Option<bool>,
     /// The number of starts of the event since it was last settled or given back.
     starts: u32,
-    /// The schedule that it belongs to; `null` if it belongs to none of the file.
-    schedule: Option<OfSchedule>,
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -128,7 +127,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let mut asked = Vec::new();
     for event_type in of_types {
         let filters = Filters::naming(Some(event_type), args.reference.clone(), id.clone());
-        asked.extend(filters.named(&topology)?);
+        asked.extend(filters.named(&[])?);
     }
     let file = topology.clone();
     with_events(common, topology, output, async |events| show(common, events, args, &asked, &file, output).await).await
@@ -171,7 +170,8 @@ async fn show(
         if left > 0 {
             output.note(&format!("{left} more handled or cancelled: --all shows them."));
         }
-        paused::note(common, topology, &known[..open.min(shown)], output).await;
+        let open: Vec<EventView> = known[..open.min(shown)].iter().map(|event| view(event, topology)).collect();
+        paused::note(common, topology, &open, output).await;
     }
     Ok(Exit::Done)
 }
@@ -209,7 +209,7 @@ impl Found<'_> {
     fn view(&self, topology: &Topology) -> Placed {
         let Self { event, place } = self;
         let place = place.as_ref();
-        let mut shown = view(event);
+        let mut shown = view(event, topology);
         shown.state = Some(state(event).into());
         Placed {
             event: shown,
@@ -218,7 +218,6 @@ impl Found<'_> {
             commands: place.map(|place| place.commands.clone()).unwrap_or_default(),
             leased: event.leased,
             starts: event.starts,
-            schedule: OfSchedule::of(event, topology),
         }
     }
 }
@@ -296,7 +295,7 @@ pub(super) fn block(
     now: Timestamp,
     columns: usize,
 ) -> String {
-    let style = table::style(event.state);
+    let style = table::style(event.state.as_str());
     let also = match event.state {
         state if !event.running || state == State::Running => "",
         State::Cancelled => ", and its run has not ended",

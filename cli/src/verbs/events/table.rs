@@ -2,12 +2,11 @@
 
 use anstyle::Style;
 use comfy_table::{ContentArrangement, Table, presets};
-use hatchery::{EventInfo, State, Topology};
-use hatchery_admin::text::relative;
+use hatchery::State;
+use hatchery_admin::{event_view::EventView, text::relative};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::scheduled::OfSchedule;
 use crate::{
     output::{CYAN, DIM, RED, YELLOW},
     text::{LEAST, cut},
@@ -29,11 +28,10 @@ const GAP: u16 = 2;
 /// A column: its head, its width, and the text of a row.
 type Column = (&'static str, usize, fn(&Row) -> &str);
 
-/// Returns the table, at most `width` characters wide; with [`usize::MAX`] nothing is cut. With a topology, events of its schedules are
-/// marked. `Output::print` removes the
-/// colours for a pipe.
-pub(super) fn table(events: &[EventInfo], topology: Option<&Topology>, now: Timestamp, width: usize) -> String {
-    let rows: Vec<Row> = events.iter().map(|event| Row::of(event, topology, now)).collect();
+/// Returns the table, at most `width` characters wide; with [`usize::MAX`] nothing is cut. If asked for, events of schedules are
+/// marked. `Output::print` removes the colours for a pipe.
+pub(super) fn table(events: &[EventView], marks_schedules: bool, now: Timestamp, width: usize) -> String {
+    let rows: Vec<Row> = events.iter().map(|event| Row::of(event, marks_schedules, now)).collect();
     let columns = columns(&rows, width.max(LEAST));
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -41,7 +39,7 @@ pub(super) fn table(events: &[EventInfo], topology: Option<&Topology>, now: Time
     for row in &rows {
         table.add_row(columns.iter().map(|(head, width, cell)| {
             let text = cut(cell(row), *width);
-            if *head == "STATE" { paint(style(row.state), &text) } else { text }
+            if *head == "STATE" { paint(style(&row.state), &text) } else { text }
         }));
     }
     for column in table.column_iter_mut() {
@@ -71,7 +69,7 @@ fn columns(rows: &[Row], width: usize) -> Vec<Column> {
     let event_type = many_types.then_some((head, widest.min(most), cell));
     let (head, widest, cell) = column("REFERENCE", |row| &row.name);
     let reference = |room: usize| (head, widest.min(room), cell);
-    let state = column("STATE", |row| row.state.as_str());
+    let state = column("STATE", |row| &row.state);
     let due = column("DUE", |row| &row.relative);
     let date = column("", |row| &row.absolute);
     let tries = column("TRIES", |row| &row.attempts);
@@ -100,7 +98,7 @@ fn columns(rows: &[Row], width: usize) -> Vec<Column> {
 struct Row {
     event_type: String,
     name: String,
-    state: State,
+    state: String,
     relative: String,
     absolute: String,
     attempts: String,
@@ -108,36 +106,36 @@ struct Row {
 }
 
 impl Row {
-    fn of(event: &EventInfo, topology: Option<&Topology>, now: Timestamp) -> Self {
-        let schedule = topology.and_then(|topology| OfSchedule::of(event, topology));
+    fn of(event: &EventView, marks_schedules: bool, now: Timestamp) -> Self {
+        let schedule = event.schedule.as_ref().filter(|_| marks_schedules);
         let schedule = schedule.map(|schedule| format!("schedule {}", schedule.name));
+        let due: Option<Timestamp> = event.due.as_ref().and_then(|due| due.parse().ok());
         // Its id has the instant, which the due time tells too.
         let by_schedule = schedule.clone().filter(|_| event.reference.is_none());
         let schedule = schedule.filter(|_| by_schedule.is_none());
         Self {
-            event_type: event.event_type.to_string(),
+            event_type: event.event_type.clone(),
             name: by_schedule.unwrap_or_else(|| name(event)),
-            state: event.state,
-            relative: event.due.map(|due| relative(now, due, 1)).unwrap_or_default(),
-            absolute: event.due.map(|due| due.strftime("%Y-%m-%d %H:%MZ").to_string()).unwrap_or_default(),
-            attempts: event.attempts.to_string(),
-            reason: event.error().map(str::to_owned).or(schedule).unwrap_or_default(),
+            state: event.state.as_deref().unwrap_or_default().to_owned(),
+            relative: due.map(|due| relative(now, due, 1)).unwrap_or_default(),
+            absolute: due.map(|due| due.strftime("%Y-%m-%d %H:%MZ").to_string()).unwrap_or_default(),
+            attempts: event.attempts.unwrap_or_default().to_string(),
+            reason: event.error.clone().or(schedule).unwrap_or_default(),
         }
     }
 }
 
 /// Returns the event's reference, or its id if it has no reference.
-pub(super) fn name(event: &EventInfo) -> String {
-    let reference = event.reference.as_ref().map(ToString::to_string);
-    reference.or_else(|| event.id.clone()).unwrap_or_else(|| "-".to_owned())
+fn name(event: &EventView) -> String {
+    event.reference.clone().or_else(|| event.id.clone()).unwrap_or_else(|| "-".to_owned())
 }
 
 /// Returns the colour of a state.
-pub(super) const fn style(state: State) -> Style {
-    match state {
-        State::Running => CYAN,
-        State::Retry => YELLOW,
-        State::DeadLetter => RED,
+pub(super) fn style(state: &str) -> Style {
+    match state.parse() {
+        Ok(State::Running) => CYAN,
+        Ok(State::Retry) => YELLOW,
+        Ok(State::DeadLetter) => RED,
         _ => Style::new(),
     }
 }
@@ -149,10 +147,10 @@ pub(super) fn events(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hatchery::internals::register::Stage;
+    use hatchery::{EventInfo, internals::register::Stage};
 
     use super::*;
-    use crate::verbs::events::tests::event;
+    use crate::verbs::events::tests::{event, views};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a time")
@@ -168,13 +166,13 @@ mod tests {
         ];
         for width in [60, 80, 120] {
             for shown in [&events[..1], &events[..2], &events[1..2], &events[..]] {
-                let text = table(shown, None, at(1_000_000_000), width);
+                let text = table(&views(shown), false, at(1_000_000_000), width);
                 let plain = anstream::adapter::strip_str(&text).to_string();
                 assert!(plain.lines().all(|line| line.width() <= width), "{plain}");
             }
         }
         let shown = |events: &[EventInfo], width| {
-            anstream::adapter::strip_str(&table(events, None, at(1_000_000_000), width)).to_string()
+            anstream::adapter::strip_str(&table(&views(events), false, at(1_000_000_000), width)).to_string()
         };
         let narrow = "\
 REFERENCE                             STATE    DUE    TRIES  REASON
@@ -199,7 +197,8 @@ REFERENCE  STATE    DUE                       TRIES
             event("mail", None, Stage::Waiting, None),
             event("a-type-with-a-long-name", Some(&long), Stage::DeadLetter, Some(&long)),
         ];
-        let text = anstream::adapter::strip_str(&table(&events, None, at(1_000_000_000), usize::MAX)).to_string();
+        let text =
+            anstream::adapter::strip_str(&table(&views(&events), false, at(1_000_000_000), usize::MAX)).to_string();
         let row = text.lines().last().expect("a row");
         assert_eq!((row.matches(&long).count(), row.contains("a-type-with-a-long-name")), (2, true), "{text}");
     }

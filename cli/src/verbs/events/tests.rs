@@ -10,7 +10,11 @@ use hatchery::{
         state::{Mark, SlotState},
     },
 };
-use hatchery_admin::{Unlisted, live::Counts};
+use hatchery_admin::{
+    Unlisted,
+    event_view::{EventView, view},
+    live::Counts,
+};
 use jiff::Timestamp;
 
 use super::{
@@ -110,6 +114,10 @@ fn scheduled() -> Vec<EventInfo> {
     ]
 }
 
+pub(super) fn views(events: &[EventInfo]) -> Vec<EventView> {
+    events.iter().map(|event| view(event, &file())).collect()
+}
+
 fn unlisted() -> Vec<Unlisted> {
     let place = |place: &str, messages| Unlisted { place: place.to_owned(), messages };
     vec![place("billing.unrouted", 5), place("log", 120), place("billing.hatchery.* and .ladder.*", 12)]
@@ -117,10 +125,10 @@ fn unlisted() -> Vec<Unlisted> {
 
 #[test]
 fn a_list_is_as_it_was_drawn() {
-    screens("events/list", |columns| list::screen(&some(), &file(), Some(&unlisted()), now(), columns));
-    screens("events/list-one-type", |columns| list::screen(&some()[1..2], &file(), Some(&[]), now(), columns));
-    screens("events/list-empty", |columns| list::screen(&[], &file(), None, now(), columns));
-    screens("events/list-of-schedules", |columns| list::screen(&scheduled(), &file(), Some(&[]), now(), columns));
+    screens("events/list", |columns| list::screen(&views(&some()), Some(&unlisted()), now(), columns));
+    screens("events/list-one-type", |columns| list::screen(&views(&some()[1..2]), Some(&[]), now(), columns));
+    screens("events/list-empty", |columns| list::screen(&[], None, now(), columns));
+    screens("events/list-of-schedules", |columns| list::screen(&views(&scheduled()), Some(&[]), now(), columns));
 }
 
 #[test]
@@ -231,7 +239,7 @@ fn a_place_says_what_the_queues_tell_and_no_more() {
 #[test]
 fn a_dry_run_is_as_it_was_drawn() {
     let not_kept = BTreeMap::from([(PayloadNotKept::Now.to_string(), 2), (PayloadNotKept::DeadLetter.to_string(), 1)]);
-    let would = DryRun { first: some(), found: 1_204, not_kept };
+    let would = DryRun { first: views(&some()), found: 1_204, not_kept };
     screens("events/run-now-dry-run", |columns| would.text(Act::RunNow, now(), columns));
     let would = DryRun { not_kept: BTreeMap::new(), ..would };
     screens("events/cancel-dry-run", |columns| would.text(Act::Cancel, now(), columns));

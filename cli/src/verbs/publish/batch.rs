@@ -9,12 +9,15 @@ use std::{
 };
 
 use anyhow::Context as _;
-use hatchery::{Events, Publisher, internals::words::plain};
-use hatchery_admin::batch::{self, Answer, AnsweredLine, Batch, Done, Lines, Numbered, Refused};
+use hatchery::internals::words::plain;
+use hatchery_admin::batch::{self, Answer, AnsweredLine, Batch, Lines, Numbered, Request};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncBufRead, BufReader};
 
-use super::answer::{self, Account};
+use super::{
+    answer::{self, Account},
+    relay::Relay,
+};
 use crate::{
     args::UsageError,
     exit::{Ended, Exit},
@@ -56,24 +59,63 @@ impl Files {
     }
 }
 
+/// What carries out the lines.
+pub(super) enum Way<'a> {
+    Broker(Batch<'a>),
+    Server(Relay<'a>),
+}
+
+impl Way<'_> {
+    fn has_room(&self) -> bool {
+        match self {
+            Self::Broker(batch) => batch.has_room(),
+            Self::Server(relay) => relay.has_room(),
+        }
+    }
+
+    fn unanswered(&self) -> usize {
+        match self {
+            Self::Broker(batch) => batch.unanswered(),
+            Self::Server(relay) => relay.unanswered(),
+        }
+    }
+
+    fn begin(&mut self, line: Numbered, request: Result<Request, String>) {
+        match self {
+            Self::Broker(batch) => batch.begin(line, request),
+            Self::Server(relay) => relay.begin(line, request),
+        }
+    }
+
+    async fn next(&mut self, is_behind: bool) -> Option<(Numbered, AnsweredLine)> {
+        match self {
+            Self::Broker(batch) => {
+                let Answer { line, done } = batch.next(is_behind).await?;
+                let answered = AnsweredLine::of(line.number, done);
+                Some((line, answered))
+            }
+            Self::Server(relay) => relay.next(is_behind).await,
+        }
+    }
+}
+
 /// Publishes the lines to the end of the input. A signal, or an error of reading or writing, ends the reading; lines
 /// that were read before are still answered and counted. Each line that was read is published or reported on standard
 /// error.
-pub(super) async fn run(files: Files, publisher: &Publisher, events: &Events, output: Output) -> anyhow::Result<Exit> {
+pub(super) async fn run(files: Files, mut way: Way<'_>, output: Output) -> anyhow::Result<Exit> {
     let stop = Stop::on_signals()?;
     let mut lines = Lines::new(files.input);
     let mut report = Report::new(output, files.rejects, files.bytes);
-    let mut batch = Batch::new(publisher, events);
     let (mut reading, mut ended, mut failed) = (true, false, None);
-    while reading || batch.unanswered() > 0 {
-        let has_room = batch.has_room();
+    while reading || way.unanswered() > 0 {
+        let has_room = way.has_room();
         // The rejects are published again, and then a change would come before what it changes.
         let is_behind = report.rejects.is_some() && report.refused > 0;
         let step = tokio::select! {
             // Answers come first, because the program that writes the input may wait for the answer to its line.
             biased;
             () = stop.at_once.cancelled() => break,
-            Some(answer) = batch.next(is_behind) => report.answer(answer),
+            Some((line, answered)) = way.next(is_behind) => report.answer(&line, answered),
             () = stop.gently.cancelled(), if reading => {
                 reading = false;
                 Ok(())
@@ -85,7 +127,7 @@ pub(super) async fn run(files: Files, publisher: &Publisher, events: &Events, ou
                 },
                 Ok(Some(line)) => {
                     let request = batch::read(&line.line).map_err(|error| error.to_string());
-                    batch.begin(line, request);
+                    way.begin(line, request);
                     Ok(())
                 }
                 Ok(None) => {
@@ -100,7 +142,7 @@ pub(super) async fn run(files: Files, publisher: &Publisher, events: &Events, ou
             failed.get_or_insert(error);
         }
     }
-    report.unanswered = batch.unanswered();
+    report.unanswered = way.unanswered();
     report.stopped_before = (!ended).then(|| lines.read() + 1);
     let is_begun = report.published + report.changes > 0 || report.unanswered > 0;
     let exit = report.end();
@@ -140,30 +182,23 @@ impl Report {
         }
     }
 
-    fn answer(&mut self, Answer { line, done }: Answer) -> anyhow::Result<()> {
-        let number = line.number;
+    fn answer(&mut self, line: &Numbered, answered: AnsweredLine) -> anyhow::Result<()> {
         self.bar.inc(line.line.len() as u64 + 1);
-        match done {
-            Ok(done) => {
-                match &done {
-                    Done::Published(published) => {
-                        self.published += 1;
-                        self.unversioned += u64::from(published.unversioned);
-                    }
-                    Done::Changed(_) => self.changes += 1,
-                }
-                self.say(AnsweredLine::of(number, Ok(done)))?;
+        if let Some(why) = answered.error {
+            self.refuse(line.number, &why)?;
+            if let Some(rejects) = &mut self.rejects {
+                // Flushed at once, so that the rejects are complete if the process is killed.
+                let line = rejects.write_all(&line.line).and_then(|()| rejects.write_all(b"\n"));
+                line.and_then(|()| rejects.flush()).context("cannot write the rejects")?;
             }
-            Err(Refused { why, .. }) => {
-                self.refuse(number, &why)?;
-                if let Some(rejects) = &mut self.rejects {
-                    // Flushed at once, so that the rejects are complete if the process is killed.
-                    let line = rejects.write_all(&line.line).and_then(|()| rejects.write_all(b"\n"));
-                    line.and_then(|()| rejects.flush()).context("cannot write the rejects")?;
-                }
-            }
+            return Ok(());
         }
-        Ok(())
+        match answered.results {
+            Some(_) => self.changes += 1,
+            None => self.published += 1,
+        }
+        self.unversioned += u64::from(answered.unversioned);
+        self.say(answered)
     }
 
     /// Writes the answer to a line, with `-o ndjson`.

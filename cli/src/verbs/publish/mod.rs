@@ -2,6 +2,7 @@
 
 mod answer;
 mod batch;
+mod relay;
 mod served;
 
 use std::{
@@ -21,11 +22,12 @@ use hatchery::{
     },
     parse_duration, parse_time,
 };
-use hatchery_admin::notation::Expiry;
+use hatchery_admin::{batch::Batch, notation::Expiry};
 use jiff::Timestamp;
+use serde::de::IgnoredAny;
 
 pub(crate) use self::answer::{Answer, Line};
-use self::{answer::Published, served::Sent};
+use self::{answer::Published, batch::Way, relay::Relay, served::Sent};
 use crate::{
     args::{Common, UsageError},
     connect,
@@ -109,17 +111,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    if args.batch.is_none() && args.rejects.is_some() {
+        return Err(UsageError("--rejects needs --batch".to_owned()).into());
+    }
     if let Some(server) = Server::named(common)? {
         return by_server(&server, &args, output).await;
     }
     let topology = load::topology(common, output)?;
-    if args.batch.is_none() && args.rejects.is_some() {
-        return Err(UsageError("--rejects needs --batch".to_owned()).into());
-    }
     if let Some(input) = &args.batch {
         let files = batch::Files::open(input, args.rejects.as_deref())?;
         let hatchery = connect::connect(common, topology, "topology publish").await?;
-        let exit = batch::run(files, &hatchery.publisher(), &hatchery.events(), output).await;
+        let (publisher, events) = (hatchery.publisher(), hatchery.events());
+        let exit = batch::run(files, Way::Broker(Batch::new(&publisher, &events)), output).await;
         hatchery.close().await;
         return exit;
     }
@@ -138,11 +141,13 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     tell(published.id, published.unversioned, output)
 }
 
-/// Publishes an event by a server, which knows the file.
+/// Publishes an event or a batch by a server, which knows the file.
 async fn by_server(server: &Server, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    if args.batch.is_some() {
-        let what = "--batch asks the broker itself: leave --server (TOPOLOGY_URL) out, or post the file to /v1/events";
-        return Err(UsageError(what.to_owned()).into());
+    if let Some(input) = &args.batch {
+        let files = batch::Files::open(input, args.rejects.as_deref())?;
+        // A server that is away, or refuses the token, is told before any line is read.
+        let _: IgnoredAny = server.get("/v1/token").await?;
+        return batch::run(files, Way::Server(Relay::new(server)), output).await;
     }
     let (payload, _) = payload(args.payload.as_deref(), served::LARGEST, output)?;
     let published = served::publish(server, &sent(args, payload)).await?;
@@ -234,12 +239,12 @@ fn payload(text: Option<&str>, most: usize, output: Output) -> anyhow::Result<(V
             opened.with_context(|| format!("cannot read the payload from {file}"))?
         }
         Some(text) => {
-            serde_json::from_str::<serde::de::IgnoredAny>(text)
+            serde_json::from_str::<IgnoredAny>(text)
                 .context("--payload is not JSON; for other bytes use `--payload @FILE` or `--payload -`")?;
             text.as_bytes().to_vec()
         }
     };
-    let json = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok();
+    let json = serde_json::from_slice::<IgnoredAny>(&bytes).is_ok();
     Ok((bytes, if json { "application/json" } else { "application/octet-stream" }))
 }
 

@@ -8,7 +8,10 @@ use hatchery_admin::notation::Expiry;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::server::Server;
+use crate::{
+    exit::{Ended, Exit},
+    server::{Declined, Server},
+};
 
 /// The largest payload that is read. The server knows the limit of its file.
 pub(super) const LARGEST: usize = 64 * 1024 * 1024;
@@ -44,7 +47,14 @@ pub(super) struct Answered {
 }
 
 pub(super) async fn publish(server: &Server, event: &Sent<'_>) -> anyhow::Result<Answered> {
-    server.post("/v1/events", serde_json::to_string(event)?).await
+    let published = server.post("/v1/events", event).await;
+    published.map_err(|error: anyhow::Error| {
+        let answered = error.downcast_ref::<Declined>().and_then(|declined| declined.answered.as_ref());
+        match answered.and_then(|problem| problem.id.as_deref()) {
+            Some(id) => Ended::new(Exit::of(&error).0, format!("{error}; publish it again with --id {id}")).into(),
+            None => error,
+        }
+    })
 }
 
 impl Sent<'_> {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use hatchery::Word;
 use hatchery_admin::{
-    Admin, Name, Paused,
+    Admin, ChangedPauses, Name, Paused,
     schedules::{ActedSchedule, Schedules},
 };
+use serde_json::json;
 
 use super::connection::with_schedules;
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
     load,
     output::Output,
     progress::Screen,
+    server::{Server, segment, unknown_is_usage},
 };
 
 /// How long to wait for somebody else who changes the pauses.
@@ -77,24 +79,42 @@ fn answer(output: Output, text: &str, answer: &ActedSchedule) -> anyhow::Result<
 }
 
 pub(super) async fn pause(common: &Common, args: &PauseArgs, output: Output) -> anyhow::Result<Exit> {
-    let (admin, what) = (admin(common, output)?, [Paused::Schedule(Name(args.name.clone()))]);
-    let switched = admin.pause(&what, &args.reason, None, PATIENCE, &Screen::new(output)).await.map_err(told)?;
-    let (name, changed) = (&args.name, switched.before.is_empty());
+    let (name, what) = (&args.name, [Paused::Schedule(Name(args.name.clone()))]);
+    let switched = match Server::named(common)? {
+        Some(server) => {
+            let pause = json!({ "schedule": name.as_str(), "reason": args.reason });
+            server.post("/v1/pauses", &pause).await.map_err(unknown_is_usage)?
+        }
+        None => {
+            let pausing = admin(common, output)?.pause(&what, &args.reason, None, PATIENCE, &Screen::new(output)).await;
+            ChangedPauses::from(&pausing.map_err(told)?)
+        }
+    };
+    // No pause was ended, and there is none beside the new one.
+    let changed = switched.changed && switched.ended.is_empty() && switched.pauses.len() == 1;
     let text = if changed { format!("{name} is paused.") } else { format!("{name} was paused before.") };
     answer(output, &text, &ActedSchedule { schedule: name.to_string(), changed, next: None, id: None })
 }
 
 pub(super) async fn resume(common: &Common, args: &ResumeArgs, output: Output) -> anyhow::Result<Exit> {
-    let (admin, what) = (admin(common, output)?, [Paused::Schedule(Name(args.name.clone()))]);
-    let switched = admin.resume(&what, PATIENCE, &Screen::new(output)).await.map_err(told)?;
-    let (name, next) = (&args.name, switched.next.first().map(|(_, due)| *due));
+    let (name, what) = (&args.name, [Paused::Schedule(Name(args.name.clone()))]);
+    let switched = match Server::named(common)? {
+        Some(server) => {
+            server.post("/v1/pauses/end", &json!({ "schedule": name.as_str() })).await.map_err(unknown_is_usage)?
+        }
+        None => {
+            let resumed = admin(common, output)?.resume(&what, PATIENCE, &Screen::new(output)).await;
+            ChangedPauses::from(&resumed.map_err(told)?)
+        }
+    };
+    let next = switched.next.values().next().copied();
     let text = match next {
         Some(at) => format!("{name} is resumed; its next event is due at {at}."),
         // A worker was faster, and has armed the next event.
-        None if !switched.before.is_empty() => format!("{name} is resumed."),
+        None if !switched.ended.is_empty() => format!("{name} is resumed."),
         None => format!("{name} was not paused."),
     };
-    let changed = next.is_some() || !switched.before.is_empty();
+    let changed = next.is_some() || !switched.ended.is_empty();
     answer(output, &text, &ActedSchedule { schedule: name.to_string(), changed, next, id: None })
 }
 
@@ -103,6 +123,11 @@ fn admin(common: &Common, output: Output) -> anyhow::Result<Admin> {
 }
 
 pub(super) async fn run_now(common: &Common, args: &RunNowArgs, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        let path = format!("/v1/schedules/{}/run-now", segment(&args.name));
+        let acted: ActedSchedule = server.post(&path, &json!({})).await.map_err(unknown_is_usage)?;
+        return answer(output, acted.id.as_deref().unwrap_or_default(), &acted);
+    }
     let topology = load::topology(common, output)?;
     with_schedules(common, topology, async |schedules| {
         let name = &args.name;

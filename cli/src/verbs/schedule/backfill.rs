@@ -5,6 +5,7 @@ use hatchery_admin::{
     schedules::{Backfilled, Schedules},
 };
 use jiff::Timestamp;
+use serde_json::json;
 
 use super::connection::with_schedules;
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
     exit::{Ended, Exit},
     load,
     output::Output,
+    server::{Server, segment, unknown_is_usage},
 };
 
 /// Run the events of instants that have passed
@@ -48,7 +50,6 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let topology = load::topology(common, output)?;
     let now = Timestamp::now();
     let to = args.to.unwrap_or(now);
     if to > now {
@@ -57,6 +58,13 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     if args.from >= to {
         return Err(UsageError(format!("--from {} is not before --to {to}", args.from)).into());
     }
+    if let Some(server) = Server::named(common)? {
+        Server::refuse(&[("--limit above 1000", args.limit > 1_000)])?;
+        let asked = json!({ "from": args.from, "to": args.to, "limit": args.limit, "dry_run": !args.yes });
+        let path = format!("/v1/schedules/{}/backfill", segment(&args.name));
+        return tell(&server.post(&path, &asked).await.map_err(unknown_is_usage)?, args.limit, output);
+    }
+    let topology = load::topology(common, output)?;
     with_schedules(common, topology, async |schedules| {
         let limit = usize::try_from(args.limit)?;
         let mut instants = schedules.instants(&args.name, args.from, to, limit + 1)?;
@@ -74,25 +82,30 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
             }
             bar.finish_and_clear();
         }
-        if !output.is_text() {
-            output.json(&Backfilled { schedule: args.name.clone(), dry_run: !args.yes, instants, ids, more })?;
-            return Ok(Exit::Done);
-        }
-        let lines: Vec<String> = ids.iter().map(|id| format!("{id}\n")).collect();
-        output.print(&lines.concat())?;
-        let events = match instants.len() {
-            1 => "1 event".to_owned(),
-            count => format!("{count} events"),
-        };
-        output.note(&if args.yes {
-            format!("{events} published.")
-        } else {
-            format!("{events}. A dry run: nothing was published. --yes publishes them.")
-        });
-        if more {
-            output.note(&format!("More instants follow. --limit N shows more than {limit}."));
-        }
-        Ok(Exit::Done)
+        let done = Backfilled { schedule: args.name.clone(), dry_run: !args.yes, instants, ids, more };
+        tell(&done, args.limit, output)
     })
     .await
+}
+
+fn tell(done: &Backfilled, limit: u32, output: Output) -> anyhow::Result<Exit> {
+    if !output.is_text() {
+        output.json(done)?;
+        return Ok(Exit::Done);
+    }
+    let lines: Vec<String> = done.ids.iter().map(|id| format!("{id}\n")).collect();
+    output.print(&lines.concat())?;
+    let events = match done.ids.len() {
+        1 => "1 event".to_owned(),
+        count => format!("{count} events"),
+    };
+    output.note(&if done.dry_run {
+        format!("{events}. A dry run: nothing was published. --yes publishes them.")
+    } else {
+        format!("{events} published.")
+    });
+    if done.more {
+        output.note(&format!("More instants follow. --limit N shows more than {limit}."));
+    }
+    Ok(Exit::Done)
 }

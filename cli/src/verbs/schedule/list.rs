@@ -15,6 +15,7 @@ use crate::{
     exit::Exit,
     load,
     output::{CYAN, DIM, Format, Output, RED, YELLOW},
+    server::Server,
     text::{LEAST, cut},
 };
 
@@ -29,17 +30,24 @@ The next three instants are shown in the time zone of the schedule and in UTC.")
 pub(super) struct Args {}
 
 pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        return show(server.get("/v1/schedules").await?, output);
+    }
     let topology = load::topology(common, output)?;
     with_states(common, topology, async |schedules| {
-        let views: Vec<ScheduleView> = schedules.list().await?.iter().map(ScheduleView::of).collect();
-        match output.format {
-            Format::Text => output.print(&screen(&views, Timestamp::now(), Output::columns()))?,
-            Format::Json => output.json(&ScheduleList { schedules: views })?,
-            Format::Ndjson => views.iter().try_for_each(|view| output.json(view))?,
-        }
-        Ok(Exit::Done)
+        let schedules = schedules.list().await?.iter().map(ScheduleView::of).collect();
+        show(ScheduleList { schedules }, output)
     })
     .await
+}
+
+fn show(list: ScheduleList, output: Output) -> anyhow::Result<Exit> {
+    match output.format {
+        Format::Text => output.print(&screen(&list.schedules, Timestamp::now(), Output::columns()))?,
+        Format::Json => output.json(&list)?,
+        Format::Ndjson => list.schedules.iter().try_for_each(|view| output.json(view))?,
+    }
+    Ok(Exit::Done)
 }
 
 /// From this width on there is room for whole times.
@@ -67,7 +75,7 @@ pub(super) fn screen(views: &[ScheduleView], now: Timestamp, columns: usize) -> 
     for view in views {
         let zone = view.zone();
         let last = view.last.as_ref().map(|last| last_run(last, now)).unwrap_or_default();
-        let mut row = [view.name.clone(), view.state.to_owned(), String::new(), String::new(), last];
+        let mut row = [view.name.clone(), view.state.to_string(), String::new(), String::new(), last];
         let next = view.next.iter().map(|at| (shown(*at, &zone, local), at.strftime(utc).to_string()));
         for (at, utc) in next.chain(view.next.is_empty().then(|| ("-".to_owned(), String::new()))) {
             (row[2], row[3]) = (at, utc);

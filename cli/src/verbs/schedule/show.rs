@@ -1,6 +1,6 @@
 //! `topology schedule show`.
 
-use hatchery_admin::schedules::{ScheduleView, when};
+use hatchery_admin::schedules::{INSTANTS, ScheduleView, when};
 
 use super::connection::with_states;
 use crate::{
@@ -8,6 +8,7 @@ use crate::{
     exit::{Ended, Exit},
     load,
     output::Output,
+    server::{Server, segment},
     text::beside,
 };
 
@@ -24,6 +25,10 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        // As many instants as a list has.
+        return tell(&server.get(&format!("/v1/schedules/{}?count={INSTANTS}", segment(&args.name))).await?, output);
+    }
     let topology = load::topology(common, output)?;
     with_states(common, topology, async |schedules| {
         let list = schedules.list().await?;
@@ -31,15 +36,18 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
             let message = format!("neither the file nor Redis has a schedule `{}`", args.name);
             return Err(Ended::new(Exit::Error, message).into());
         };
-        let view = ScheduleView::of(info);
-        if output.is_text() {
-            output.print(&screen(&view, Output::columns()))?;
-        } else {
-            output.json(&view)?;
-        }
-        Ok(Exit::Done)
+        tell(&ScheduleView::of(info), output)
     })
     .await
+}
+
+fn tell(view: &ScheduleView, output: Output) -> anyhow::Result<Exit> {
+    if output.is_text() {
+        output.print(&screen(view, Output::columns()))?;
+    } else {
+        output.json(view)?;
+    }
+    Ok(Exit::Done)
 }
 
 /// The columns before the values of a schedule.
@@ -48,14 +56,14 @@ const NAMES: usize = 11;
 /// Returns the screen of a schedule.
 pub(super) fn screen(view: &ScheduleView, columns: usize) -> String {
     let zone = view.zone();
-    let mut lines = vec![("schedule", view.name.clone()), ("state", view.state.to_owned())];
+    let mut lines = vec![("schedule", view.name.clone()), ("state", view.state.to_string())];
     if let (Some(since), Some(reason)) = (view.paused_since, &view.paused_because) {
         lines.push(("paused", format!("since {}: {reason}", when(since, &zone))));
     }
     lines.extend(view.event_type.clone().map(|name| ("type", name)));
     lines.extend(view.reference.clone().map(|name| ("reference", name)));
     lines.extend(view.calendar.clone().map(|text| ("calendar", text)));
-    lines.extend(view.mode.map(|mode| ("mode", mode.to_owned())));
+    lines.extend(view.mode.as_ref().map(|mode| ("mode", mode.to_string())));
     let rule = [
         ("jitter", &view.jitter),
         ("overlap", &view.overlap),

@@ -28,12 +28,12 @@ fn ran(id: &str, started: &str, ended: Option<(&str, &str)>) -> LastRun {
 fn some() -> Vec<ScheduleView> {
     let nightly = ScheduleView {
         name: "nightly-import".to_owned(),
-        state: "armed",
+        state: "armed".into(),
         event_type: Some("hr-import".to_owned()),
         reference: Some("all".to_owned()),
         calendar: Some("0 3 * * 1-5 Europe/Berlin".to_owned()),
         timezone: Some("Europe/Berlin".to_owned()),
-        mode: Some("fixed"),
+        mode: Some("fixed".into()),
         jitter: Some("0s".to_owned()),
         overlap: Some("queue".to_owned()),
         catch_up: Some("last".to_owned()),
@@ -51,7 +51,7 @@ fn some() -> Vec<ScheduleView> {
         reference: None,
         calendar: Some("every 5m".to_owned()),
         timezone: Some("UTC".to_owned()),
-        mode: Some("sequential"),
+        mode: Some("sequential".into()),
         ..nightly.clone()
     };
     let running = ScheduleView {
@@ -63,7 +63,7 @@ fn some() -> Vec<ScheduleView> {
     let failed = "dead-letter: HTTP 503 from https://bank.example.org/api/v2/statements: the service is closed for maintenance until Monday";
     let paused = ScheduleView {
         name: "reminders-of-overdue-invoices".to_owned(),
-        state: "paused",
+        state: "paused".into(),
         next: Vec::new(),
         last: Some(ran(
             "reminders-of-overdue-invoices#17",
@@ -74,11 +74,16 @@ fn some() -> Vec<ScheduleView> {
         paused_because: Some(failed.to_owned()),
         ..interval.clone()
     };
-    let new =
-        ScheduleView { name: "yearly".to_owned(), state: "not applied", next: Vec::new(), last: None, ..interval };
+    let new = ScheduleView {
+        name: "yearly".to_owned(),
+        state: "not applied".into(),
+        next: Vec::new(),
+        last: None,
+        ..interval
+    };
     let removed = ScheduleView {
         name: "old".to_owned(),
-        state: "not in the file",
+        state: "not in the file".into(),
         event_type: None,
         reference: None,
         calendar: None,

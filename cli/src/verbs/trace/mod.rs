@@ -211,7 +211,7 @@ fn asked(of: &Trace, topology: &Topology) -> Result<Vec<EventSelector>, UsageErr
     let mut asked = Vec::new();
     for event_type in of.types(topology) {
         let filters = Filters::naming(Some(event_type.to_string()), of.reference.clone(), of.id.clone());
-        asked.extend(filters.named(topology)?);
+        asked.extend(filters.named(&[])?);
     }
     Ok(asked)
 }

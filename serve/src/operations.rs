@@ -205,7 +205,9 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/schedules",
         id: "schedules",
         summary: "Lists the schedules, their next instants and their last runs",
+        query: &[("count", "How many instants each has, 1 to 100; 3 if it is not given.")],
         answers: &[(200, "The schedules.", content::<ScheduleList>(JSON))],
+        problems: &[400, 503],
         route: || get(schedules::list),
         ..READ
     },

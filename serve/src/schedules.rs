@@ -23,10 +23,13 @@ const REQUEST: usize = 16 * 1024;
 const MOST: u32 = 1_000;
 /// How many instants are shown if the request does not say.
 const USUAL: u32 = 10;
+/// How many instants each schedule of a list has if the request does not say, and at most.
+const OF_A_LIST: u32 = 3;
+const MOST_OF_A_LIST: u32 = 100;
 
 type Named = Result<Path<String>, PathRejection>;
 
-/// Which schedule to show.
+/// How many instants to show.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -58,15 +61,18 @@ pub(crate) struct Backfill {
     dry_run: Option<bool>,
 }
 
-pub(crate) async fn list(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
+pub(crate) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+    let Asked { count } = query::read(&uri)?;
+    let count = bounded("count", count.unwrap_or(OF_A_LIST), MOST_OF_A_LIST)?;
     let schedules = Schedules(api.events.clone()).list().await?;
-    Ok(answer(StatusCode::OK, &ScheduleList { schedules: schedules.iter().map(ScheduleView::of).collect() }))
+    let schedules = schedules.iter().map(|info| ScheduleView::with(info, count)).collect();
+    Ok(answer(StatusCode::OK, &ScheduleList { schedules }))
 }
 
 pub(crate) async fn show(State(api): State<Arc<Api>>, path: Named, uri: Uri) -> Result<Response, Problem> {
     let name = name(path)?;
     let Asked { count } = query::read(&uri)?;
-    let count = bounded("count", count.unwrap_or(USUAL))?;
+    let count = bounded("count", count.unwrap_or(USUAL), MOST)?;
     let schedules = Schedules(api.events.clone()).list().await?;
     let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("neither the file nor Redis has a schedule `{name}`"));
     let info = schedules.iter().find(|info| info.name == name).ok_or_else(unknown)?;
@@ -88,7 +94,7 @@ pub(crate) async fn backfill(State(api): State<Arc<Api>>, path: Named, request: 
     let Backfill { from: Moment(from), to, limit, dry_run } = body::json(request, REQUEST).await?;
     let now = Timestamp::now();
     let to = to.map_or(now, |Moment(to)| to);
-    let limit = bounded("limit", limit.unwrap_or(MOST))?;
+    let limit = bounded("limit", limit.unwrap_or(MOST), MOST)?;
     if to > now {
         let detail = format!("`to` {to} is not past: the schedule itself runs what is to come");
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
@@ -123,9 +129,9 @@ fn name(path: Named) -> Result<String, Problem> {
     path.map(|Path(name)| name).map_err(|rejection| Problem::bad(rejection.body_text()))
 }
 
-fn bounded(field: &str, count: u32) -> Result<usize, Problem> {
+fn bounded(field: &str, count: u32, most: u32) -> Result<usize, Problem> {
     match usize::try_from(count) {
-        Ok(bounded) if (1..=MOST).contains(&count) => Ok(bounded),
-        _ => Err(Problem::bad(format!("`{field}` is 1 to {MOST}"))),
+        Ok(bounded) if (1..=most).contains(&count) => Ok(bounded),
+        _ => Err(Problem::bad(format!("`{field}` is 1 to {most}"))),
     }
 }

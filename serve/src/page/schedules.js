@@ -22,11 +22,10 @@ export const schedules = {
     put(root, said, table, calendar);
     const load = async () => {
       try {
-        const known = (await ask("/v1/schedules")).schedules;
+        const known = (await ask(`/v1/schedules?count=${INSTANTS}`)).schedules;
         redraw(table, known.length > 0 ? overview(known, said, load) : el("p", { class: "muted" }, "The topology has no schedules."));
         const shown = known.filter(({ next }) => next.length > 0).slice(0, SCHEDULES);
-        const whole = await Promise.all(shown.map(({ name }) => ask(`/v1/schedules/${encodeURIComponent(name)}?count=${INSTANTS}`)));
-        redraw(calendar, whole.length > 0 && week(whole));
+        redraw(calendar, shown.length > 0 && week(shown));
       } catch (error) {
         redraw(table, el("p", { class: "bad" }, sentence(error)));
       }

@@ -76,6 +76,9 @@ async fn a_schedule_is_shown_run_now_and_made_up_for() {
     let nightly = &list["schedules"][0];
     assert_eq!((&nightly["name"], &nightly["state"]), (&json!("nightly"), &json!("armed")));
     assert_eq!(nightly["next"].as_array().unwrap().len(), 3);
+    let list = serving.get("/v1/schedules?count=30").await.expect(200).json();
+    assert_eq!(list["schedules"][0]["next"].as_array().unwrap().len(), 30);
+    serving.get("/v1/schedules?count=101").await.expect(400);
     let shown = serving.get("/v1/schedules/nightly?count=30").await.expect(200).json();
     assert_eq!(shown["next"].as_array().unwrap().len(), 30);
 

@@ -17,10 +17,11 @@ use hatchery::{
 use crate::{
     error::AdminError,
     live::Counts,
+    notation::Until,
     results::{PauseChange, ScheduleChanges},
     schedules::Schedules,
     status::{self, Status, switches_in_memory as switches},
-    switches::{Switched, Until, act, file, schedules::unfinished},
+    switches::{Switched, act, file, schedules::unfinished},
 };
 
 /// A topology over a broker and a register in memory, and what people ask of it.

@@ -75,12 +75,13 @@ pub use {
     admin::Admin,
     error::AdminError,
     in_memory::{AppliedInMemory, InMemoryAdmin},
+    notation::Until,
     register::Looked,
     results::{
         Applied, Asked, Doomed, LeftoverType, LeftoverTypes, Options, PauseChange, Planned, ScheduleChange,
         ScheduleChanges,
     },
     status::{Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict},
-    switches::{ChangedPauses, NotFollowing, PauseLine, Switched, Until},
+    switches::{ChangedPauses, NotFollowing, PauseLine, Switched},
     watch::Watch,
 };

@@ -19,40 +19,40 @@ impl TryFrom<String> for Time {
     }
 }
 
-/// When an event expires: a time, or how long after the publish.
-#[derive(Clone, Copy, Debug, Deserialize)]
+/// When a pause ends by itself, or an event expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub enum Expiry {
-    /// At this time.
+pub enum Until {
+    /// At this time, by Redis's clock.
     At(Timestamp),
-    /// This long after the publish.
+    /// This long after the pause began, or the event was published.
     After(Duration),
 }
 
 /// The text is neither a duration nor a time.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is neither a duration, like 10m, nor a time, like 2026-06-01T09:00:00Z")]
-pub struct NotAnExpiry(String);
+pub struct NotATimeOrDuration(String);
 
-impl FromStr for Expiry {
-    type Err = NotAnExpiry;
+impl FromStr for Until {
+    type Err = NotATimeOrDuration;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let after = parse_duration(text).map(Self::After);
-        after.or_else(|_| parse_time(text).map(Self::At)).map_err(|_| NotAnExpiry(text.to_owned()))
+        after.or_else(|_| parse_time(text).map(Self::At)).map_err(|_| NotATimeOrDuration(text.to_owned()))
     }
 }
 
-impl TryFrom<String> for Expiry {
-    type Error = NotAnExpiry;
+impl TryFrom<String> for Until {
+    type Error = NotATimeOrDuration;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()
     }
 }
 
-impl Expiry {
-    /// Returns the event with this expiry.
+impl Until {
+    /// Returns the event that expires then.
     #[must_use]
     pub fn of(self, event: NewEvent) -> NewEvent {
         match self {

@@ -14,7 +14,7 @@ use super::{
     change::{self, Change},
     error::{LineError, misplaced},
 };
-use crate::notation::{Expiry, Span, Time};
+use crate::notation::{Span, Time, Until};
 
 /// An event to publish.
 #[derive(Deserialize, JsonSchema)]
@@ -38,7 +38,7 @@ pub struct EventLine<'a> {
     delay: Option<Span>,
     /// How long after the publish, or when, an event that has not started expires.
     #[schemars(with = "Option<String>")]
-    expires: Option<Expiry>,
+    expires: Option<Until>,
     /// The event's id, 1 to 255 bytes; a new UUIDv7 if there is none.
     id: Option<String>,
     /// An id that is passed on to the handler.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::{change::FIRST, schedules::unfinished};
-use crate::{admin::Admin, broker::look::look, error::AdminError, figures::Consumer, watch::Watch};
+use crate::{admin::Admin, broker::look::look, error::AdminError, figures::Consumer, notation::Until, watch::Watch};
 
 /// How long workers may take until they have cancelled their consumers.
 const FOLLOW: Duration = Duration::from_secs(10);
@@ -28,15 +28,6 @@ const LISTED: Duration = Duration::from_secs(6);
 
 /// The delay between two looks at the queues.
 const LOOK: Duration = Duration::from_millis(250);
-
-/// When a pause ends by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// At this time, by Redis's clock.
-    At(Timestamp),
-    /// This long after it began.
-    After(Duration),
-}
 
 impl Until {
     /// Returns the end of a pause that begins now.

@@ -8,7 +8,7 @@ mod line;
 pub(crate) mod schedules;
 
 pub use self::{
-    act::{NotFollowing, Switched, Until},
+    act::{NotFollowing, Switched},
     answer::ChangedPauses,
     line::PauseLine,
 };

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use clap::ArgGroup;
 use hatchery::Word;
-use hatchery_admin::{
-    Admin, ChangedPauses, Name, NotFollowing, Pause, PauseLine, Paused, PausedBy, Switched, Until, notation::Expiry,
-};
+use hatchery_admin::{Admin, ChangedPauses, Name, NotFollowing, Pause, PauseLine, Paused, PausedBy, Switched, Until};
 
 use crate::{
     args::{Common, parse_patience},
@@ -48,7 +46,7 @@ pub(crate) struct Args {
 
     /// When the pause ends by itself: a time, or how long from now
     #[arg(long, value_name = "TIME|DURATION")]
-    until: Option<Expiry>,
+    until: Option<Until>,
 }
 
 /// Resume paused types, sources or schedules
@@ -107,12 +105,8 @@ impl What {
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let admin = admin(common, "topology pause", output)?;
     let what = args.what.paused();
-    let until = args.until.map(|until| match until {
-        Expiry::At(time) => Until::At(time),
-        Expiry::After(after) => Until::After(after),
-    });
     let screen = Screen::new(output);
-    let switched = admin.pause(&what, &args.reason, until, args.what.lock_timeout, &screen).await.map_err(told)?;
+    let switched = admin.pause(&what, &args.reason, args.until, args.what.lock_timeout, &screen).await.map_err(told)?;
     show(&switched, &paused(&switched), output)?;
     if switched.not_following.is_empty() {
         return Ok(Exit::Done);

@@ -22,7 +22,7 @@ use hatchery::{
     },
     parse_duration, parse_time,
 };
-use hatchery_admin::{batch::Batch, notation::Expiry};
+use hatchery_admin::{Until, batch::Batch};
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
 
@@ -90,7 +90,7 @@ pub(crate) struct Args {
 
     /// Do not run the event if it has not started after this time, or by this date; not for events that coalesce
     #[arg(long, value_name = "DURATION|TIME", conflicts_with = "batch", allow_hyphen_values = true)]
-    expires: Option<Expiry>,
+    expires: Option<Until>,
 
     /// The event's id [default: a new UUIDv7]; without coalescing, the same id for the same time has no effect when
     /// published again

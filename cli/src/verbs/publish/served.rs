@@ -4,7 +4,7 @@ use std::{string::FromUtf8Error, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hatchery::internals::time::millis_text;
-use hatchery_admin::notation::Expiry;
+use hatchery_admin::Until;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -71,10 +71,10 @@ impl Sent<'_> {
 }
 
 /// Returns an expiry as the server reads it.
-pub(super) fn expiry(expires: Expiry) -> String {
+pub(super) fn expiry(expires: Until) -> String {
     match expires {
-        Expiry::At(time) => millis_text(time),
-        Expiry::After(after) => millis(after),
+        Until::At(time) => millis_text(time),
+        Until::After(after) => millis(after),
     }
 }
 

@@ -74,13 +74,9 @@ pub struct Found {
     /// The place in the documentation that says what to do.
     pub runbook: String,
     /// The finding itself. One that was read from JSON has its words alone.
-    #[serde(flatten, skip_deserializing, default = "read")]
-    pub(crate) finding: Finding,
-}
-
-/// Returns a finding that says nothing.
-const fn read() -> Finding {
-    Finding::WrongObjects { objects: Vec::new() }
+    #[serde(flatten, skip_deserializing)]
+    #[schemars(with = "Finding")]
+    finding: Option<Finding>,
 }
 
 #[doc(hidden)]
@@ -91,7 +87,7 @@ impl From<Finding> for Found {
             message: finding.words(),
             command: finding.command(),
             runbook: format!("{RUNBOOK}#{}", finding.anchor()),
-            finding,
+            finding: Some(finding),
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::stream;
 use hatchery::{
-    BrokerError, EventType, LifeCycleRecord, RegisterError, Topology,
+    BrokerError, ConnectError, EventType, LifeCycleRecord, Topology,
     internals::{
         in_memory::InMemory,
         names::{self, Names},
@@ -15,6 +17,8 @@ use hatchery::{
 };
 
 use crate::{
+    backend::Backend,
+    dead_letters::DeliveryLimits,
     error::AdminError,
     live::Counts,
     notation::Until,
@@ -22,6 +26,7 @@ use crate::{
     schedules::Schedules,
     status::{self, Status, switches_in_memory as switches},
     switches::{Switched, act, file, schedules::unfinished},
+    trace::{Trace, Traced},
 };
 
 /// A topology over a broker and a register in memory, and what people ask of it.
@@ -70,84 +75,6 @@ impl InMemoryAdmin {
         Ok(AppliedInMemory { schedules, pauses })
     }
 
-    /// Returns the pauses that last, those of the file included.
-    #[must_use]
-    pub fn pauses(&self) -> Vec<Pause> {
-        let now = self.0.clock.now();
-        switches(&self.0).pauses.into_iter().filter(|pause| pause.lasts(now)).collect()
-    }
-
-    /// Pauses types, sources and schedules, as [`Admin::pause`](crate::Admin::pause) does. It waits for no worker.
-    ///
-    /// # Errors
-    /// When a name is unknown, or the time has passed.
-    pub async fn pause(&self, what: &[Paused], reason: &str, until: Option<Until>) -> Result<Switched, AdminError> {
-        what.iter().try_for_each(|of| act::known_name(&self.0.topology, of))?;
-        let (before, since) = (switches(&self.0), self.0.clock.now());
-        let until = until.map(|until| until.after(since)).transpose()?;
-        let next = act::with_pauses(before.clone(), &self.with_former(what), reason, since, until);
-        self.write(&next);
-        let after = act::of_these(Some(next), what, since);
-        for pause in &after {
-            if let Paused::Schedule(Name(name)) = &pause.of {
-                let holding = Schedules(self.0.events()).hold(name.as_str(), pause).await;
-                holding.map_err(|error| unfinished(&error))?;
-            }
-        }
-        let before = act::of_these(Some(before), what, since);
-        Ok(Switched { before, after, held: Vec::new(), not_following: Vec::new(), next: Vec::new() })
-    }
-
-    /// Ends pauses, also those of the file, as [`Admin::resume`](crate::Admin::resume) does.
-    ///
-    /// # Errors
-    /// When a name is unknown.
-    pub async fn resume(&self, what: &[Paused]) -> Result<Switched, AdminError> {
-        what.iter().try_for_each(|of| act::known_name(&self.0.topology, of))?;
-        let (before, now) = (switches(&self.0), self.0.clock.now());
-        let after = act::without_pauses(before.clone(), &self.with_former(what), now);
-        if let Some(after) = &after {
-            self.write(after);
-        }
-        let (after, mut next) = (after.unwrap_or_else(|| before.clone()), Vec::new());
-        for of in what {
-            if let Paused::Schedule(Name(name)) = of {
-                let due = Schedules(self.0.events()).resume(name.as_str()).await;
-                next.extend(due.map_err(|error| unfinished(&error))?.map(|due| (name.clone(), due)));
-            }
-        }
-        let held = act::held(Some(&after), what, now);
-        let [before, after] = [before, after].map(|switches| act::of_these(Some(switches), what, now));
-        Ok(Switched { before, after, held, not_following: Vec::new(), next })
-    }
-
-    fn with_former(&self, what: &[Paused]) -> Vec<Paused> {
-        what.iter().flat_map(|of| act::with_former(&self.0.topology, of)).collect()
-    }
-
-    /// Looks at what is wrong, and at how many events are where.
-    ///
-    /// # Errors
-    /// None: the register in memory answers always.
-    pub async fn status(&self) -> Result<Status, RegisterError> {
-        status::in_memory(&self.0).await
-    }
-
-    /// Returns what the stream of the life of events has recorded.
-    pub(crate) fn records(&self) -> Result<Vec<LifeCycleRecord>, BrokerError> {
-        let stream = Names::new(self.0.topology.name.clone()).life_cycle();
-        let Some(texts) = self.0.broker.messages_of(&stream) else {
-            return Err(BrokerError::Missing { object: format!("the queue {stream}") });
-        };
-        Ok(texts.iter().filter_map(|text| LifeCycleRecord::parse(text).ok()).collect())
-    }
-
-    /// Returns the counts of the topology's queues, by their names.
-    #[must_use]
-    pub fn counts(&self) -> BTreeMap<String, Counts> {
-        status::counts_in_memory(&self.0)
-    }
-
     /// Returns how many messages of a type are ready in a queue, its dead letters left out.
     #[must_use]
     pub fn waiting(&self, event_type: &EventType) -> usize {
@@ -162,6 +89,86 @@ impl InMemoryAdmin {
         let stream = names::control(&self.0.desired.owner);
         let body: Bytes = switches.text().into();
         self.0.broker.put(&stream, Incoming { routing_key: stream.clone(), properties: Properties::default(), body });
+    }
+}
+
+#[async_trait]
+impl Backend for InMemoryAdmin {
+    fn topology(&self) -> &Topology {
+        &self.0.topology
+    }
+
+    async fn require_publishing(&self) -> Result<(), BrokerError> {
+        Ok(())
+    }
+
+    async fn status(&self) -> Result<Status, AdminError> {
+        Ok(status::in_memory(&self.0).await.map_err(ConnectError::from)?)
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, AdminError> {
+        let now = self.0.clock.now();
+        Ok(switches(&self.0).pauses.into_iter().filter(|pause| pause.lasts(now)).collect())
+    }
+
+    /// Waits for no worker.
+    async fn pause(&self, what: Paused, reason: String, until: Option<Until>) -> Result<Switched, AdminError> {
+        act::known_name(&self.0.topology, &what)?;
+        let (before, since) = (switches(&self.0), self.0.clock.now());
+        let until = until.map(|until| until.after(since)).transpose()?;
+        let (former, what) = (act::with_former(&self.0.topology, &what), [what]);
+        let next = act::with_pauses(before.clone(), &former, &reason, since, until);
+        self.write(&next);
+        let after = act::of_these(Some(next), &what, since);
+        for pause in &after {
+            if let Paused::Schedule(Name(name)) = &pause.of {
+                let holding = Schedules(self.0.events()).hold(name.as_str(), pause).await;
+                holding.map_err(|error| unfinished(&error))?;
+            }
+        }
+        let before = act::of_these(Some(before), &what, since);
+        Ok(Switched { before, after, held: Vec::new(), not_following: Vec::new(), next: Vec::new() })
+    }
+
+    async fn resume(&self, what: Paused) -> Result<Switched, AdminError> {
+        act::known_name(&self.0.topology, &what)?;
+        let (before, now) = (switches(&self.0), self.0.clock.now());
+        let (former, what) = (act::with_former(&self.0.topology, &what), [what]);
+        let after = act::without_pauses(before.clone(), &former, now);
+        if let Some(after) = &after {
+            self.write(after);
+        }
+        let (after, mut next) = (after.unwrap_or_else(|| before.clone()), Vec::new());
+        if let [Paused::Schedule(Name(name))] = &what {
+            let due = Schedules(self.0.events()).resume(name.as_str()).await;
+            next.extend(due.map_err(|error| unfinished(&error))?.map(|due| (name.clone(), due)));
+        }
+        let held = act::held(Some(&after), &what, now);
+        let [before, after] = [before, after].map(|switches| act::of_these(Some(switches), &what, now));
+        Ok(Switched { before, after, held, not_following: Vec::new(), next })
+    }
+
+    async fn delivery_limits(&self) -> Result<DeliveryLimits, AdminError> {
+        Ok(DeliveryLimits::default())
+    }
+
+    async fn trace(&self, of: Trace) -> Result<Traced, BrokerError> {
+        let stream = Names::new(self.0.topology.name.clone()).life_cycle();
+        let Some(texts) = self.0.broker.messages_of(&stream) else {
+            return Err(BrokerError::Missing { object: format!("the queue {stream}") });
+        };
+        let all: Vec<_> = texts.iter().filter_map(|text| LifeCycleRecord::parse(text).ok()).collect();
+        let oldest = all.first().map(|record| record.at);
+        let is_asked = |record: &LifeCycleRecord| {
+            of.since.is_none_or(|since| record.at >= since)
+                && (of.id.is_none() || record.id == of.id)
+                && (of.reference.is_none() || record.reference == of.reference)
+        };
+        of.first(oldest, stream::iter(all.into_iter().filter(is_asked).map(Ok))).await
+    }
+
+    async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError> {
+        Ok(status::counts_in_memory(&self.0))
     }
 }
 
@@ -210,12 +217,12 @@ mod tests {
         assert_eq!((first.schedules.len(), first.pauses.len(), admin.0.published()), (1, 1, 1));
         assert_eq!(admin.arm().await?.pauses.len(), 0);
         let mail = Paused::Type(Name("mail".parse()?));
-        assert_eq!(admin.resume(std::slice::from_ref(&mail)).await?.before.len(), 1);
-        assert_eq!(admin.pauses(), []);
-        admin.pause(&[mail], "lunch", Some(Until::After(Duration::from_mins(1)))).await?;
+        assert_eq!(admin.resume(mail.clone()).await?.before.len(), 1);
+        assert_eq!(admin.pauses().await?, []);
+        admin.pause(mail, "lunch".to_owned(), Some(Until::After(Duration::from_mins(1)))).await?;
         assert_eq!(admin.status().await?.pauses[0].reason, "lunch");
         let unknown = Paused::Type(Name("mial".parse()?));
-        assert!(matches!(admin.pause(&[unknown], "", None).await, Err(AdminError::UnknownName { .. })));
+        assert!(matches!(admin.pause(unknown, String::new(), None).await, Err(AdminError::UnknownName { .. })));
         Ok(())
     }
 }

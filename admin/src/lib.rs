@@ -24,6 +24,7 @@ macro_rules! fail_point {
 
 mod admin;
 mod apply;
+mod backend;
 #[doc(hidden)]
 pub mod batch;
 #[doc(hidden)]
@@ -73,6 +74,7 @@ pub use admin::one_broker;
 pub use hatchery::internals::switches::{Name, Pause, Paused, PausedBy, Switches};
 pub use {
     admin::Admin,
+    backend::Backend,
     error::AdminError,
     in_memory::{AppliedInMemory, InMemoryAdmin},
     notation::Until,

@@ -2,14 +2,14 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use futures_util::{Stream, TryStreamExt as _, stream};
+use futures_util::{Stream, TryStreamExt as _};
 use hatchery::{BrokerError, EventType, LifeCycleReader, LifeCycleRecord, Topology, internals::life_cycle::Told};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{event_view::EventView, in_memory::InMemoryAdmin};
+use crate::event_view::EventView;
 
 /// How long the records of an answer may take. Without a filter of the broker every record is read.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -127,7 +127,7 @@ impl Trace {
         self.first(oldest, Box::pin(reader.read())).await
     }
 
-    async fn first(
+    pub(crate) async fn first(
         &self,
         oldest: Option<Timestamp>,
         mut reading: impl Stream<Item = Result<LifeCycleRecord, BrokerError>> + Unpin,
@@ -145,22 +145,5 @@ impl Trace {
             }
         };
         Ok(Traced { records, oldest, more })
-    }
-}
-
-impl InMemoryAdmin {
-    /// Returns the first records of a trace.
-    ///
-    /// # Errors
-    /// [`BrokerError::Missing`] with `life-cycle: off`.
-    pub async fn trace(&self, of: &Trace) -> Result<Traced, BrokerError> {
-        let all = self.records()?;
-        let oldest = all.first().map(|record| record.at);
-        let is_asked = |record: &LifeCycleRecord| {
-            of.since.is_none_or(|since| record.at >= since)
-                && (of.id.is_none() || record.id == of.id)
-                && (of.reference.is_none() || record.reference == of.reference)
-        };
-        of.first(oldest, stream::iter(all.into_iter().filter(is_asked).map(Ok))).await
     }
 }

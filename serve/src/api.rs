@@ -6,14 +6,13 @@ use std::{
 };
 
 use hatchery::{CancellationToken, Events, Publisher};
-use hatchery_admin::status::Status;
+use hatchery_admin::{Backend, status::Status};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::{Instant, timeout},
 };
 
 use crate::{
-    backend::Backend,
     problem::Problem,
     room::{Places, Room},
     tokens::{Caller, Tokens},

@@ -1,11 +1,11 @@
-//! What the operations ask beside the publisher and the events. It is a port, so that a topology without servers can be served too.
+//! What the operations ask of RabbitMQ and Redis beside the publisher and the events.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hatchery::{BrokerError, Hatchery, Topology};
 use hatchery_admin::{
-    Admin, AdminError, Pause, Paused, Switched, Until,
+    Admin, AdminError, Backend, Pause, Paused, Switched, Until,
     dead_letters::DeliveryLimits,
     live::Counts,
     status::Status,
@@ -15,37 +15,6 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// How long to wait for somebody else who changes the pauses.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The servers that a topology is on, as the operations ask them.
-#[async_trait]
-pub trait Backend: Send + Sync + 'static {
-    /// Returns the topology.
-    fn topology(&self) -> &Topology;
-
-    /// Fails if the broker takes no messages.
-    async fn require_publishing(&self) -> Result<(), BrokerError>;
-
-    /// Looks at what is wrong, and at how many events are where.
-    async fn status(&self) -> Result<Status, AdminError>;
-
-    /// Returns the pauses that last, those of the file included.
-    async fn pauses(&self) -> Result<Vec<Pause>, AdminError>;
-
-    /// Pauses a type, a source, a schedule or everything.
-    async fn pause(&self, what: Paused, reason: String, until: Option<Until>) -> Result<Switched, AdminError>;
-
-    /// Ends the pause of a type, a source, a schedule or of everything.
-    async fn resume(&self, what: Paused) -> Result<Switched, AdminError>;
-
-    /// Returns the queues of letters that the file no longer asks for, and the policies that limit how often a letter may be looked at.
-    async fn delivery_limits(&self) -> Result<DeliveryLimits, AdminError>;
-
-    /// Returns what the stream of the life of events has recorded.
-    async fn trace(&self, of: Trace) -> Result<Traced, BrokerError>;
-
-    /// Returns the counts of the topology's queues, by their names.
-    async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError>;
-}
 
 /// RabbitMQ and Redis.
 pub struct Servers {

@@ -6,12 +6,10 @@ use hatchery::{
     CancellationToken,
     internals::meter::{Kind, Label, Metric},
 };
-use hatchery_admin::status::Status;
+use hatchery_admin::{Backend, status::Status};
 use metrics::{describe_gauge, gauge};
 use serde_json::Value;
 use tokio::time::sleep;
-
-use crate::backend::Backend;
 
 /// How long after a look the next one begins, however often the metrics are read: each look makes the broker list its queues.
 const EVERY: Duration = Duration::from_secs(30);

@@ -28,7 +28,7 @@
 //! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `search`, `trace`, `changes`, `topology`, `schedules`, `holder`: the operations. `page`: the page for
 //!   people, which calls them.
 //! - `figures`: what the status says, as metrics.
-//! - `backend`: what they ask of the servers beside the publisher and the events. `in_memory`: the same of a topology without servers.
+//! - `backend`: what they ask of the servers beside the publisher and the events.
 //! - `tokens`, `local`, `guard`: who may call them. `problem`: what they answer if something is wrong.
 //! - `work`: changes that are carried out although their request is dropped.
 //! - `connections`, `patient`, `body`, `room`: the limits of connections, of time and of memory.
@@ -46,7 +46,6 @@ mod description;
 mod figures;
 mod guard;
 mod holder;
-mod in_memory;
 mod known;
 mod letters;
 mod local;
@@ -69,8 +68,10 @@ mod topology;
 mod trace;
 mod work;
 
+pub use hatchery_admin::Backend;
+
 pub use self::{
-    backend::{Backend, Servers},
+    backend::Servers,
     figures::measure_status,
     server::{Entrance, EntranceError, serve},
     tokens::{Tokens, TokensError},

@@ -3,9 +3,10 @@
 use std::{io, sync::Arc};
 
 use hatchery::{CancellationToken, Events, Publisher};
+use hatchery_admin::Backend;
 use tokio::net::TcpListener;
 
-use crate::{api::Api, backend::Backend, changes, connections, operations::router, tokens::Tokens};
+use crate::{api::Api, changes, connections, operations::router, tokens::Tokens};
 
 /// Where a server listens, and whom it answers.
 pub struct Entrance {

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use hatchery::{
     CancellationToken, EventType, Handler, Summary, Topology, Word, WorkError, internals::compile::compile,
 };
-use hatchery_admin::{AppliedInMemory, InMemoryAdmin};
+use hatchery_admin::{AppliedInMemory, Backend as _, InMemoryAdmin};
 use hatchery_serve::{Entrance, serve};
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;

@@ -10,7 +10,7 @@ use axum::{
 use hatchery::jiff::Timestamp;
 use hatchery_admin::{
     notation::Moment,
-    schedules::{ActedSchedule, Backfilled, ScheduleList, ScheduleView, Schedules},
+    schedules::{ActedSchedule, BackfillError, ScheduleList, ScheduleView, Schedules},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -103,26 +103,12 @@ pub(crate) async fn backfill(State(api): State<Arc<Api>>, path: Named, request: 
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("`from` {from} is not before `to` {to}")));
     }
     let schedules = Schedules(api.events.clone());
-    let mut instants = schedules.instants(&schedule, from, to, limit + 1)?;
-    let more = instants.len() > limit;
-    instants.truncate(limit);
-    let dry_run = dry_run.unwrap_or(true);
-    let ids = instants.iter().map(|instant| Schedules::extra_id(&schedule, *instant)).collect();
-    if !dry_run {
-        let (name, instants) = (schedule.clone(), instants.clone());
-        api.work.finish(async move { publish(&schedules, &name, &instants).await }).await?;
+    let mut events = schedules.would_backfill(&schedule, from, to, limit)?;
+    if !dry_run.unwrap_or(true) {
+        let failed = |error: BackfillError| Problem::for_now(format!("{error}. Repeat the request")).after(error.done);
+        events = api.work.finish(async move { schedules.backfill(events).await.map_err(failed) }).await?;
     }
-    Ok(answer(StatusCode::OK, &Backfilled { schedule, dry_run, instants, ids, more }))
-}
-
-async fn publish(schedules: &Schedules, name: &str, instants: &[Timestamp]) -> Result<(), Problem> {
-    for (done, instant) in instants.iter().enumerate() {
-        schedules.backfill(name, *instant).await.map_err(|error| {
-            let all = instants.len();
-            Problem::for_now(format!("{done} of {all} events published, then: {error}. Repeat the request")).after(done)
-        })?;
-    }
-    Ok(())
+    Ok(answer(StatusCode::OK, &events))
 }
 
 fn name(path: Named) -> Result<String, Problem> {

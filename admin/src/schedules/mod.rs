@@ -67,6 +67,16 @@ pub enum SchedulesError {
     Repair(#[from] RepairError),
 }
 
+/// Why not all events of a backfill were published.
+#[derive(Debug, thiserror::Error)]
+#[error("{done} of {all} events published, then: {error}")]
+pub struct BackfillError {
+    /// How many events were published.
+    pub done: usize,
+    all: usize,
+    error: SchedulesError,
+}
+
 impl From<RegisterError> for SchedulesError {
     fn from(error: RegisterError) -> Self {
         Self::Repair(error.into())
@@ -205,15 +215,12 @@ impl Schedules {
     /// # Errors
     /// When the schedule is unknown, the id is not as those of [`new_id`](Self::new_id), or the broker does not answer.
     pub async fn run_now(&self, name: &str, id: &str) -> Result<(), SchedulesError> {
-        let definition = self.definition(name)?;
+        self.definition(name)?;
         let is_of_it = id.strip_prefix(name).is_some_and(|rest| rest.len() > 1 && rest.starts_with('!'));
         if !is_of_it || id.len() > 255 || id.chars().any(char::is_control) {
             return Err(SchedulesError::Id(name.to_owned()));
         }
-        let now = self.0.shared.clock.shared();
-        let at = now.as_millisecond();
-        let event = Template::of(definition).extra(id.to_owned(), Arm { position: at, due: at }, now);
-        Ok(self.0.shared.repairer().send(&event).await?)
+        self.publish(name, id, None).await
     }
 
     /// Returns an id for an event that [`run_now`](Self::run_now) publishes.
@@ -222,17 +229,17 @@ impl Schedules {
         format!("{name}!{}", Uuid::now_v7())
     }
 
-    /// Returns the instants of a schedule from `from` until before `to`, at most `limit`.
+    /// Returns what [`backfill`](Self::backfill) would publish for the instants from `from` until before `to`, at most `limit`.
     ///
     /// # Errors
     /// When the schedule is unknown, or has no instants.
-    pub fn instants(
+    pub fn would_backfill(
         &self,
         name: &str,
         from: Timestamp,
         to: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Timestamp>, SchedulesError> {
+    ) -> Result<Backfilled, SchedulesError> {
         let definition = self.definition(name)?;
         if definition.rule.mode == Mode::Sequential {
             return Err(SchedulesError::NoInstants(name.to_owned()));
@@ -240,27 +247,33 @@ impl Schedules {
         let before = Timestamp::from_nanosecond(from.as_nanosecond() - 1).unwrap_or(from);
         let next = |at: &Timestamp| definition.rule.calendar.next_after(*at);
         let instants = std::iter::successors(next(&before), next).take_while(|at| *at < to);
-        Ok(instants.take(limit).collect())
+        let mut instants: Vec<Timestamp> = instants.take(limit + 1).collect();
+        let more = instants.len() > limit;
+        instants.truncate(limit);
+        let ids = instants.iter().map(|instant| format!("{name}!{instant}")).collect();
+        Ok(Backfilled { schedule: name.to_owned(), dry_run: true, instants, ids, more })
     }
 
-    /// Publishes an event for an instant, which runs now, also if the instant has run before. Its id is not that of the chain's event,
-    /// which the register may call finished although a pause has dropped it. Published twice, it runs once.
+    /// Publishes the events of a dry run. They run now, also if their instants have run before. Their ids are not those of the chain's
+    /// events, which the register may call finished although a pause has dropped them. Published twice, they run once.
     ///
     /// # Errors
-    /// When the schedule is unknown, or the broker does not answer.
-    pub async fn backfill(&self, name: &str, instant: Timestamp) -> Result<String, SchedulesError> {
-        let definition = self.definition(name)?;
-        let now = self.0.shared.clock.shared();
-        let arm = Arm { position: instant.as_millisecond(), due: now.as_millisecond() };
-        let event = Template::of(definition).extra(Self::extra_id(name, instant), arm, now);
-        self.0.shared.repairer().send(&event).await?;
-        Ok(event.id)
+    /// When the broker does not answer. The events before the failed one are published.
+    pub async fn backfill(&self, would: Backfilled) -> Result<Backfilled, BackfillError> {
+        for (done, (instant, id)) in would.instants.iter().zip(&would.ids).enumerate() {
+            let published = self.publish(&would.schedule, id, Some(*instant)).await;
+            published.map_err(|error| BackfillError { done, all: would.ids.len(), error })?;
+        }
+        Ok(Backfilled { dry_run: false, ..would })
     }
 
-    /// Returns the id of the event that [`backfill`](Self::backfill) publishes for an instant.
-    #[must_use]
-    pub fn extra_id(name: &str, instant: Timestamp) -> String {
-        format!("{name}!{instant}")
+    /// Publishes an event of the schedule that runs now, for an instant.
+    async fn publish(&self, name: &str, id: &str, instant: Option<Timestamp>) -> Result<(), SchedulesError> {
+        let definition = self.definition(name)?;
+        let now = self.0.shared.clock.shared();
+        let arm = Arm { position: instant.unwrap_or(now).as_millisecond(), due: now.as_millisecond() };
+        let event = Template::of(definition).extra(id.to_owned(), arm, now);
+        Ok(self.0.shared.repairer().send(&event).await?)
     }
 
     fn definition(&self, name: &str) -> Result<&Definition, SchedulesError> {

@@ -1,9 +1,6 @@
 //! `topology schedule backfill`.
 
-use hatchery_admin::{
-    notation::parse_moment,
-    schedules::{Backfilled, Schedules},
-};
+use hatchery_admin::{notation::parse_moment, schedules::Backfilled};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -66,24 +63,16 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     let topology = load::topology(common, output)?;
     with_schedules(common, topology, async |schedules| {
-        let limit = usize::try_from(args.limit)?;
-        let mut instants = schedules.instants(&args.name, args.from, to, limit + 1)?;
-        let more = instants.len() > limit;
-        instants.truncate(limit);
-        let ids: Vec<String> = instants.iter().map(|instant| Schedules::extra_id(&args.name, *instant)).collect();
+        let mut events = schedules.would_backfill(&args.name, args.from, to, usize::try_from(args.limit)?)?;
         if args.yes {
             let bar = output.progress(None, "publishing");
-            for (done, instant) in instants.iter().enumerate() {
-                if let Err(error) = schedules.backfill(&args.name, *instant).await {
-                    let message = format!("{done} of {} events published, then: {error}. Run it again", instants.len());
-                    let exit = if done == 0 { Exit::Unreachable } else { Exit::Partly };
-                    return Err(Ended::new(exit, message).into());
-                }
-            }
+            events = schedules.backfill(events).await.map_err(|error| {
+                let exit = if error.done == 0 { Exit::Unreachable } else { Exit::Partly };
+                Ended::new(exit, format!("{error}. Run it again"))
+            })?;
             bar.finish_and_clear();
         }
-        let done = Backfilled { schedule: args.name.clone(), dry_run: !args.yes, instants, ids, more };
-        tell(&done, args.limit, output)
+        tell(&events, args.limit, output)
     })
     .await
 }

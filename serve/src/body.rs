@@ -15,7 +15,7 @@ use hatchery::internals::words::unless_url;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::{answer::JSON, problem::Problem};
+use crate::{answer::JSON, problem::Problem, room::Taken};
 
 /// How long a body may take.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -68,24 +68,38 @@ pub(crate) async fn json_or_nothing<T: DeserializeOwned + Default>(
 
 /// Reads a body to its end.
 pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
-    let mut parts = body.into_data_stream();
-    let reading = async {
-        let mut read = Vec::new();
-        while let Some(part) = parts.next().await {
-            let part: Bytes = part
-                .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))?;
-            if part.len() > most - read.len() {
-                return Err(too_large(most));
-            }
-            read.extend_from_slice(&part);
+    in_time(body, most, None).await
+}
+
+/// Reads a body to its end, which takes room as it comes: a client that sends slowly keeps none from others.
+pub(crate) async fn read_into(room: &mut Taken, body: Body, most: usize) -> Result<Vec<u8>, Problem> {
+    let body = in_time(body, most, Some(room)).await?;
+    room.hold(body.len()).await?;
+    Ok(body)
+}
+
+async fn parts(body: Body, most: usize, mut room: Option<&mut Taken>) -> Result<Vec<u8>, Problem> {
+    let (mut parts, mut read) = (body.into_data_stream(), Vec::new());
+    while let Some(part) = parts.next().await {
+        let part: Bytes =
+            part.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))?;
+        if part.len() > most - read.len() {
+            return Err(too_large(most));
         }
-        Ok(read)
-    };
+        if let Some(room) = &mut room {
+            room.hold_part(read.len() + part.len()).await?;
+        }
+        read.extend_from_slice(&part);
+    }
+    Ok(read)
+}
+
+async fn in_time(body: Body, most: usize, room: Option<&mut Taken>) -> Result<Vec<u8>, Problem> {
     let late = || {
         let detail = format!("the body takes longer than {} s", LONGEST.as_secs());
         Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
     };
-    timeout(LONGEST, reading).await.map_err(|_| late())?
+    timeout(LONGEST, parts(body, most, room)).await.map_err(|_| late())?
 }
 
 /// Reads on for a moment, and drops what it reads. A client that still sends when the connection is closed does not read the answer.

@@ -59,16 +59,12 @@ pub(crate) async fn publish(
 async fn one(api: &Api, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
     // The largest payload in base64.
     let most = api.max_payload().div_ceil(3).saturating_mul(4).saturating_add(FIELDS);
-    let length = match body::length(headers, most) {
-        Ok(length) => length.unwrap_or(most),
-        Err(problem) => {
-            body::drop_rest(body).await;
-            return Err(problem);
-        }
-    };
-    // The body and the event that is made of it.
-    let room = api.room.take(length.saturating_mul(2)).await?;
-    let event = event(&body::read(body, most).await?)?;
+    if let Err(problem) = body::length(headers, most) {
+        body::drop_rest(body).await;
+        return Err(problem);
+    }
+    let mut room = api.room.begin();
+    let event = event(&body::read_into(&mut room, body, most).await?)?;
     caller.may_publish(event.event_type())?;
     let (event, id) = event.identified();
     let published = confirmed(api, event, room).await.map_err(|problem| problem.of(id))?;

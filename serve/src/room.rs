@@ -13,31 +13,61 @@ use tokio::{
 
 use crate::{problem::Problem, tokens::Caller};
 
-/// How many KiB all requests with one event may hold together.
-const ALL: u32 = 512 * 1024;
+/// How many bytes a small body has at most.
+const SMALL: usize = 64 * 1024;
+/// How many KiB all requests with one event may hold together. Small bodies have a part of their own, so that large ones keep no room
+/// from them.
+const OF_SMALL: u32 = 128 * 1024;
+const OF_LARGE: u32 = 384 * 1024;
 /// How long a request waits for its room.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The room that is left.
-pub(crate) struct Room(Arc<Semaphore>);
+#[derive(Clone)]
+pub(crate) struct Room {
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
 
-/// The room of a request, until it is dropped.
+/// The room of a request, until it is dropped. It has none at first.
 pub(crate) struct Taken {
-    _permit: OwnedSemaphorePermit,
+    room: Room,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Room {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(ALL as usize)))
+        let of = |kibibytes: u32| Arc::new(Semaphore::new(kibibytes as usize));
+        Self { small: of(OF_SMALL), large: of(OF_LARGE) }
     }
 
-    /// Waits until there is room for this many bytes.
-    pub(crate) async fn take(&self, bytes: usize) -> Result<Taken, Problem> {
-        let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(ALL).clamp(1, ALL);
-        match timeout(PATIENCE, Arc::clone(&self.0).acquire_many_owned(kibibytes)).await {
-            Ok(Ok(permit)) => Ok(Taken { _permit: permit }),
-            _ => Err(Problem::full("other requests take all the memory that there is for them")),
+    /// Returns the room of a request of which nothing has come yet.
+    pub(crate) fn begin(&self) -> Taken {
+        Taken { room: self.clone(), permit: None }
+    }
+}
+
+impl Taken {
+    /// Waits until there is room for the part of a body that has come so far. A small body takes none before its end: connections bound what
+    /// slow clients hold of them.
+    pub(crate) async fn hold_part(&mut self, length: usize) -> Result<(), Problem> {
+        if length > SMALL { self.hold(length).await } else { Ok(()) }
+    }
+
+    /// Waits until there is room for a body of this length, and for the event that is made of it.
+    pub(crate) async fn hold(&mut self, length: usize) -> Result<(), Problem> {
+        let (free, most) = if length > SMALL { (&self.room.large, OF_LARGE) } else { (&self.room.small, OF_SMALL) };
+        let kibibytes = u32::try_from(length.saturating_mul(2).div_ceil(1024)).unwrap_or(most).clamp(1, most);
+        let held = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let missing = kibibytes.saturating_sub(u32::try_from(held).unwrap_or(most));
+        match timeout(PATIENCE, Arc::clone(free).acquire_many_owned(missing)).await {
+            Ok(Ok(more)) => match &mut self.permit {
+                Some(permit) => permit.merge(more),
+                None => self.permit = Some(more),
+            },
+            _ => return Err(Problem::full("other requests take all the memory that there is for them")),
         }
+        Ok(())
     }
 }
 
@@ -96,6 +126,22 @@ impl Drop for Place {
 mod tests {
     use super::*;
     use crate::tokens::Tokens;
+
+    #[tokio::test(start_paused = true)]
+    async fn small_bodies_have_room_while_large_ones_take_all_of_theirs() {
+        let room = Room::new();
+        let mut slow = room.begin();
+        slow.hold_part(SMALL).await.expect("it takes none");
+        assert!(slow.permit.is_none());
+        let (mut large, mut next) = (room.begin(), room.begin());
+        large.hold_part(SMALL + 1).await.expect("room for its begin");
+        large.hold(usize::MAX).await.expect("room for the rest");
+        let refused = next.hold_part(SMALL + 1).await.expect_err("no room");
+        assert_eq!(refused.detail(), "other requests take all the memory that there is for them");
+        slow.hold(SMALL).await.expect("room for small ones");
+        drop(large);
+        next.hold(SMALL * 10).await.expect("room again");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_token_takes_a_part_of_the_places_and_gives_them_back() {

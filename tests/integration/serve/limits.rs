@@ -7,6 +7,20 @@ use super::client::{Serving, mail, read_to};
 use crate::support::declared::Declared;
 
 #[tokio::test]
+async fn clients_that_do_not_send_their_bodies_keep_no_memory_from_others() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let serving = Serving::start(&declared).await;
+    let mut slow = Vec::new();
+    for _ in 0..32 {
+        // Their bodies may become as long as the longest.
+        let mut stream = serving.open("application/json", "transfer-encoding: chunked").await;
+        stream.get_mut().write_all(b"1\r\n{\r\n").await.unwrap();
+        slow.push(stream);
+    }
+    serving.publish(&mail("quick")).await.expect(201);
+}
+
+#[tokio::test]
 #[ignore = "waits for the limit of 30 s; scripts/test --all runs it"]
 async fn a_slow_body_is_ended_while_others_are_served() {
     let declared = Declared::new("types: { mail: {} }").await;

@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use crate::{
+    lookup::Lookup,
     problem::Problem,
     room::{Places, Room},
     tokens::{Caller, Tokens},
@@ -41,6 +42,7 @@ pub(crate) struct Api {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) publisher: Publisher,
     pub(crate) events: Events,
+    pub(crate) lookup: Lookup,
     /// Whom the server answers; without tokens, this machine.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) room: Room,
@@ -75,6 +77,7 @@ impl Api {
         Self {
             backend,
             publisher,
+            lookup: Lookup::new(events.clone()),
             events,
             tokens,
             room: Room::new(),

@@ -1,9 +1,10 @@
-//! A batch: each line is sent as soon as it is read, and answered as soon as the broker confirms it.
+//! A batch: each line is sent as soon as it is read, and answered as soon as the broker confirms it. Lines that come together are looked
+//! up in Redis together.
 //!
 //! The lines are carried out in a task of their own, which reads on although nobody reads its answers: a client may send its whole
 //! batch before it reads. The answers that wait are as many as the lines, and no longer than these.
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, future::ready, io, mem::take, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -12,7 +13,8 @@ use axum::{
 };
 use futures_util::{StreamExt as _, stream};
 use hatchery::internals::reason::cut_reason;
-use hatchery_admin::batch::{AnsweredLine, Batch, Lines, Refused, Request, read};
+use hatchery::{NewEvent, State};
+use hatchery_admin::batch::{AnsweredLine, Batch, Lines, Numbered, Refused, Request, read};
 use tokio::{
     io::AsyncBufRead,
     pin,
@@ -42,8 +44,10 @@ const IN_FLIGHT: usize = 8 * 1024 * 1024;
 const IDLE: Duration = Duration::from_secs(30);
 /// How long a batch may be read.
 const LONGEST: Duration = Duration::from_mins(5);
-/// How many answers are sent in one piece at most.
+/// How many answers are sent in one piece at most, and lines looked up in one call.
 const TOGETHER: usize = 256;
+/// How many bytes lines have that are looked up together, unless one alone has more.
+const TOGETHER_BYTES: usize = 1024 * 1024;
 
 /// Begins to carry out a batch. The answers follow in the body of the response.
 pub(crate) async fn begin(api: Arc<Api>, caller: Caller, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
@@ -92,16 +96,19 @@ async fn carry_out(
     };
     let end = sleep(LONGEST);
     pin!(end);
+    let (mut gathered, mut states) = (Gathered::default(), BTreeMap::new());
     let mut reading = true;
-    while reading || batch.unanswered() > 0 {
-        let has_room = batch.has_room();
+    while reading || !gathered.lines.is_empty() || batch.unanswered() > 0 {
+        let has_room = batch.has_room() && gathered.has_room();
         let next = lines.read() + 1;
         let (line, ended) = tokio::select! {
             biased;
             Some(answer) = batch.next(false) => {
                 // An error may repeat what the line has.
                 let cut = |refused: Refused| Refused { why: cut_reason(&refused.why).to_owned(), ..refused };
-                tell(&AnsweredLine::of(answer.line.number, answer.done.map_err(cut)));
+                let (number, state) = (answer.line.number, states.remove(&answer.line.number));
+                let state = state.filter(|_| answer.done.is_ok()).map(State::as_str);
+                tell(&AnsweredLine { state, ..AnsweredLine::of(number, answer.done.map_err(cut)) });
                 continue;
             }
             () = api.stop.cancelled(), if reading => (next, "the server stops".to_owned()),
@@ -111,7 +118,7 @@ async fn carry_out(
                 Ok(Ok(Some(line))) if line.number > LINES => (line.number, format!("a batch may have {LINES} lines")),
                 Ok(Ok(Some(line))) => {
                     let request = read(&line.line).map_err(|error| error.to_string());
-                    batch.begin(line, request.and_then(|request| allowed(&api, &caller, request)));
+                    gathered.add(line, request.and_then(|request| allowed(&api, &caller, request)));
                     continue;
                 }
                 Ok(Ok(None)) => {
@@ -121,10 +128,48 @@ async fn carry_out(
                 Ok(Err(error)) => (next, format!("the body cannot be read: {error}")),
                 Err(_) => (next, format!("no line has come for {} s", IDLE.as_secs())),
             },
+            // No further line is there.
+            () = ready(()), if !gathered.lines.is_empty() => {
+                let lines = take(&mut gathered).lines;
+                let known = api.lookup.states(&lines.iter().map(|(_, request)| event(request)).collect::<Vec<_>>()).await;
+                for ((line, request), state) in lines.into_iter().zip(known) {
+                    states.extend(state.map(|state| (line.number, state)));
+                    batch.begin(line, request);
+                }
+                continue;
+            }
         };
         reading = false;
         let why = format!("{ended}: this line and those after it are not published");
         tell(&AnsweredLine::of(line, Err(why.into())));
+    }
+}
+
+/// Lines that have come and have not begun.
+#[derive(Default)]
+struct Gathered {
+    lines: Vec<(Numbered, Result<Request, String>)>,
+    bytes: usize,
+}
+
+impl Gathered {
+    /// Returns whether a further line may join them. A change begins after the lines before it alone.
+    fn has_room(&self) -> bool {
+        let is_change = matches!(self.lines.last(), Some((_, Ok(Request::Change(_)))));
+        self.lines.len() < TOGETHER && self.bytes < TOGETHER_BYTES && !is_change
+    }
+
+    fn add(&mut self, line: Numbered, request: Result<Request, String>) {
+        self.bytes += line.line.len();
+        self.lines.push((line, request));
+    }
+}
+
+/// Returns the event of a line that publishes one.
+fn event(request: &Result<Request, String>) -> Option<&NewEvent> {
+    match request {
+        Ok(Request::Publish(event)) => Some(event),
+        _ => None,
     }
 }
 

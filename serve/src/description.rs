@@ -71,8 +71,9 @@ fn described(
     }
     let mut responses = Map::new();
     for (status, description, content) in operation.answers {
-        let content = contents([content].into_iter(), answered);
-        responses.insert(status.to_string(), json!({ "description": description, "content": content }));
+        let new = || json!({ "description": description, "content": {} });
+        let schema = (content.schema)(answered);
+        responses.entry(status.to_string()).or_insert_with(new)["content"][content.media_type] = json!({ "schema": schema });
     }
     let of_all = if operation.right == Right::None { &OF_ALL[..1] } else { &OF_ALL[..] };
     for status in of_all.iter().chain(operation.problems) {

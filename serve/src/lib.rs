@@ -25,7 +25,8 @@
 //!
 //! - `operations`: every operation with its right and its answers, as one table. The routes and the `description`
 //!   (`/v1/openapi.json`) are made of it.
-//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `search`, `trace`, `changes`, `topology`, `schedules`, `holder`: the operations. `page`: the page for
+//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `search`, `trace`, `changes`, `topology`, `schedules`, `holder`: the operations. `lookup`: which events
+//!   Redis knows before they are published. `page`: the page for
 //!   people, which calls them.
 //! - `figures`: what the status says, as metrics.
 //! - `backend`: what they ask of the servers beside the publisher and the events.
@@ -49,6 +50,7 @@ mod holder;
 mod known;
 mod letters;
 mod local;
+mod lookup;
 mod operation;
 mod operations;
 mod page;

@@ -19,6 +19,7 @@ pub(crate) struct Operation {
     pub(crate) takes: &'static [Content],
     /// Whether a request may have no body.
     pub(crate) takes_nothing: bool,
+    /// Its answers. Those with one status have one description, and a content of each media type.
     pub(crate) answers: &'static [(u16, &'static str, Content)],
     /// The statuses of its problems, beside those of every operation.
     pub(crate) problems: &'static [u16],

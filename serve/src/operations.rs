@@ -57,7 +57,8 @@ const OPERATIONS: &[Operation] = &[
         takes_nothing: false,
         answers: &[
             (201, "The broker has confirmed the event.", content::<Published>(JSON)),
-            (200, "The answers to the lines of a batch, as they are confirmed.", content::<AnsweredLine>(NDJSON)),
+            (200, ANSWERED, content::<Published>(JSON)),
+            (200, ANSWERED, content::<AnsweredLine>(NDJSON)),
         ],
         problems: &[400, 408, 413, 415, 422, 503],
         route: || post(publish::publish),
@@ -334,6 +335,7 @@ const LETTERS: &[(&str, &str)] = &[
     ("limit", "The most letters to list, 1 to 1,000; 100 if it is not given. Groups count all of them."),
 ];
 const DONE: &[(u16, &str, Content)] = &[(200, "What was done, or would be done.", content::<DoneLetters>(JSON))];
+const ANSWERED: &str = "The same, of an event that Redis knew by its id; or the answers to the lines of a batch, as they are confirmed.";
 const CHOSEN: &[Content] = &[content::<ChosenEvents>(JSON)];
 const CHANGED: &[(u16, &str, Content)] = &[(200, "What became of the events.", content::<ChangedEvents>(JSON))];
 

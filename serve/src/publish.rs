@@ -38,6 +38,9 @@ pub(crate) struct Published {
     /// `true` if Redis gave no version: the event competes with no other event of its reference.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unversioned: bool,
+    /// The state of the event that Redis knew by this id before: `waiting`, `running`, `retry`, `dead-letter`, `handled` or `cancelled`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
 }
 
 pub(crate) async fn publish(
@@ -66,9 +69,11 @@ async fn one(api: &Api, caller: &Caller, headers: &HeaderMap, body: Body) -> Res
     let mut room = api.room.begin();
     let event = event(&body::read_into(&mut room, body, most).await?)?;
     caller.may_publish(event.event_type())?;
+    let known = api.lookup.states(&[Some(&event)]).await.pop().flatten();
     let (event, id) = event.identified();
     let published = confirmed(api, event, room).await.map_err(|problem| problem.of(id))?;
-    Ok(answer(StatusCode::CREATED, &published))
+    let status = if known.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+    Ok(answer(status, &Published { state: known.map(hatchery::State::as_str), ..published }))
 }
 
 /// Publishes an event. It is published to its end also if the client goes away.
@@ -85,5 +90,5 @@ async fn confirmed(api: &Api, event: NewEvent, room: Taken) -> Result<Published,
         return Err(Problem::for_now(format!("not confirmed within {limit} s; it may have arrived all the same")));
     };
     let published = published?;
-    Ok(Published { id: published.id, unversioned: published.unversioned })
+    Ok(Published { id: published.id, unversioned: published.unversioned, state: None })
 }

@@ -11,6 +11,8 @@ use super::{
     homes::{PAGE, homes, is_scattered, uncontested_of},
     selector::EventSelector,
 };
+#[cfg(feature = "internals")]
+use crate::{domain::register::event_state::State, publish::new_event::NewEvent};
 use crate::{
     domain::{
         register::{
@@ -122,6 +124,31 @@ impl Events {
             self.shared.look_up_lease(event).await?;
         }
         Ok(known)
+    }
+
+    /// For the server of the API: returns the state of each event whose publisher has chosen its id and that competes with no other, if
+    /// the register knows it.
+    ///
+    /// # Errors
+    /// When the register does not answer.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub async fn states(&self, events: &[Option<&NewEvent>]) -> Result<Vec<Option<State>>, RegisterError> {
+        let mut states = vec![None; events.len()];
+        let (mut at, mut places) = (Vec::new(), Vec::new());
+        for (number, event) in events.iter().enumerate() {
+            if let Some(place) = event.and_then(|event| event.own_place(&self.shared.topology.types)) {
+                at.push(number);
+                places.push(place);
+            }
+        }
+        for (at, places) in at.chunks(BATCH).zip(places.chunks(BATCH)) {
+            let shown = self.shared.index.look_at(places).await?;
+            for ((number, (subject, _)), shown) in at.iter().zip(places).zip(shown) {
+                states[*number] = shown.map(|shown| EventInfo::of(subject, shown).state);
+            }
+        }
+        Ok(states)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The event that a program publishes.
 
+#[cfg(feature = "internals")]
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,6 +9,14 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::published::PublishError;
+#[cfg(feature = "internals")]
+use super::published::SHORT;
+#[cfg(feature = "internals")]
+use crate::domain::{
+    event,
+    register::{DedupSlot, Subject},
+    spec::TypeSpec,
+};
 use crate::domain::{
     event::Event,
     kind::EventKind,
@@ -323,6 +333,18 @@ impl NewEvent {
     pub fn identified(self) -> (Self, String) {
         let id = self.id.unwrap_or_else(new_id);
         (Self { id: Some(id.clone()), ..self }, id)
+    }
+
+    /// Returns where the register keeps the event, if its publisher has chosen its id and it competes with no other event.
+    #[cfg(feature = "internals")]
+    pub(crate) fn own_place(&self, types: &BTreeMap<EventType, TypeSpec>) -> Option<(Subject, DedupSlot)> {
+        let (event_type, spec) = types.get_key_value(self.event_type.as_str()).filter(|(_, spec)| spec.register)?;
+        let id = self.id.clone().filter(|id| (1..=SHORT).contains(&id.len()))?;
+        let reference = self.reference.as_deref().map(str::parse::<Reference>).transpose().ok()?;
+        // Whether there is a date decides, and not which one.
+        let (date, _) = self.date(Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+        let slot = event::slot(spec, reference.as_ref(), date, &id);
+        matches!(slot, DedupSlot::Event(_)).then(|| (Subject { event_type: event_type.clone(), reference, id }, slot))
     }
 
     /// Gives the event the properties and foreign headers of a message that was saved, and its time of creation, content type,

@@ -23,6 +23,9 @@ pub struct AnsweredLine {
     /// `true` if Redis gave no version: the event competes with no other event of its reference.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unversioned: bool,
+    /// Of an answer of the server: the state of the event that Redis knew by this id before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<Cow<'static, str>>,
     /// Of a line that cancels or reschedules: the number of events by result, in the words of `topology events cancel` and `reschedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<BTreeMap<Cow<'static, str>, u64>>,

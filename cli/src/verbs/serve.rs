@@ -39,7 +39,8 @@ The page shows what is wrong and what helps, finds events, and changes them with
 a token that may operate. It asks for the token, and forgets it with the tab.
 
 201 means that the broker has confirmed the event, and the answer has its id. So
-has any other answer once an event has an id: repeat the event with it. After
+has any other answer once an event has an id: repeat the event with it. If Redis
+knew an event by its id before, the answer is 200, with its state then. After
 503 nothing was done, or it is not known: repeat the request. With the content
 type application/x-ndjson a body has up to 10,000 lines as in `topology publish
 --batch`; each is answered as soon as it is confirmed.

@@ -35,6 +35,19 @@ async fn a_bad_line_is_refused_and_the_others_run() {
 }
 
 #[tokio::test]
+async fn a_line_whose_event_is_known_has_its_state() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let serving = Serving::start(&declared).await;
+    let event = |id: &str| format!("{{\"type\":\"mail\",\"id\":\"{id}\",\"delay\":\"1h\"}}\n");
+    serving.batch(event("a") + &event("b")).await.expect(200);
+    let again = event("a") + "{\"cancel\":{\"type\":\"mail\",\"id\":\"b\"}}\n" + &event("b") + &event("c");
+    let mut lines = serving.batch(again).await.expect(200).lines();
+    lines.sort_by_key(|line| line["line"].as_u64());
+    let states: Vec<_> = lines.iter().map(|line| line["state"].as_str()).collect();
+    assert_eq!(states, [Some("waiting"), None, Some("cancelled"), None], "{lines:?}");
+}
+
+#[tokio::test]
 async fn a_line_that_cancels_reaches_the_lines_before_it() {
     let declared = Declared::new("types: { mail: {} }").await;
     let serving = Serving::start(&declared).await;

@@ -18,7 +18,7 @@ async fn an_event_that_is_answered_with_201_is_in_its_queue_and_runs_as_it_was_s
     assert_eq!(serving.publish(&own).await.expect(201).text, r#"{"id":"own"}"#);
     assert_eq!(declared.amqp().await.ready(&declared.processing("mail")).await, 2, "201 before the confirm");
     // An event whose answer got lost is repeated with its id, and is no second event.
-    serving.publish(&own).await.expect(201);
+    assert_eq!(serving.publish(&own).await.expect(200).text, r#"{"id":"own","state":"waiting"}"#);
 
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
@@ -31,7 +31,26 @@ async fn an_event_that_is_answered_with_201_is_in_its_queue_and_runs_as_it_was_s
     assert_eq!(sent.correlation_id.as_deref(), Some("c"));
     assert_eq!(&*run(Some("own")).payload, [0, 255]);
     declared.amqp().await.expect_empty(&declared.queues()).await;
+    assert_eq!(serving.publish(&own).await.expect(200).json()["state"], "handled");
+    declared.amqp().await.expect_empty(&declared.queues()).await;
     assert_eq!(worker.stop().await.done, 2);
+}
+
+#[tokio::test]
+async fn an_id_is_known_only_where_it_names_one_event_and_redis_has_it() {
+    let types = "types: { mail: {}, latest: { coalesce: latest }, plain: { register: off } }";
+    let declared = Declared::new(types).await;
+    let serving = Serving::start(&declared).await;
+    for (event, status) in [
+        (json!({ "type": "latest", "reference": "1", "id": "a" }), 201),
+        (json!({ "type": "latest", "id": "a" }), 200),
+        (json!({ "type": "plain", "id": "a" }), 201),
+        (json!({ "type": "mail", "id": "a", "reference": "1", "delay": "1h" }), 200),
+    ] {
+        serving.publish(&event).await.expect(201);
+        serving.publish(&event).await.expect(status);
+    }
+    assert_eq!(serving.publish(&json!({ "type": "mail", "id": "b" })).await.expect(201).text, r#"{"id":"b"}"#);
 }
 
 const JSON: &str = "application/json";

@@ -4,11 +4,17 @@ use std::{str::FromStr, time::Duration};
 
 use hatchery::{NewEvent, TimeError, TtlError, parse_duration, parse_time};
 use jiff::{SpanRelativeTo, Timestamp};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
+/// The durations that the description of the API names. Longer words for the units are taken too.
+const SPAN: &str =
+    "[0-9]{1,5}(ms|s|m( [0-9]{1,5}s)?|h( [0-9]{1,5}m)?( [0-9]{1,5}s)?|d( [0-9]{1,5}h)?( [0-9]{1,5}m)?( [0-9]{1,5}s)?)";
+
 /// A time.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
+#[schemars(with = "String", inline, extend("format" = "date-time"))]
 pub struct Time(pub Timestamp);
 
 impl TryFrom<String> for Time {
@@ -20,8 +26,9 @@ impl TryFrom<String> for Time {
 }
 
 /// When a pause ends by itself, or an event expires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
+#[schemars(with = "String", inline, extend("anyOf" = [{ "format": "date-time" }, { "pattern": format!("^{SPAN}$") }]))]
 pub enum Until {
     /// At this time, by Redis's clock.
     At(Timestamp),
@@ -63,8 +70,9 @@ impl Until {
 }
 
 /// A duration.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
+#[schemars(with = "String", inline, extend("pattern" = format!("^{SPAN}$")))]
 pub struct Span(pub Duration);
 
 impl TryFrom<String> for Span {
@@ -76,8 +84,9 @@ impl TryFrom<String> for Span {
 }
 
 /// A time, or a duration from now such as `2h ago`.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
+#[schemars(with = "String", inline, extend("anyOf" = [{ "format": "date-time" }, { "pattern": format!("^(now|{SPAN}( ago)?)$") }]))]
 pub struct Moment(pub Timestamp);
 
 impl TryFrom<String> for Moment {

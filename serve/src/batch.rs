@@ -4,7 +4,9 @@
 //! The lines are carried out in a task of their own, which reads on although nobody reads its answers: a client may send its whole
 //! batch before it reads. The answers that wait are as many as the lines, and no longer than these.
 
-use std::{collections::BTreeMap, convert::Infallible, future::ready, io, mem::take, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow, collections::BTreeMap, convert::Infallible, future::ready, io, mem::take, sync::Arc, time::Duration,
+};
 
 use axum::{
     body::{Body, Bytes},
@@ -108,7 +110,7 @@ async fn carry_out(
                 let cut = |refused: Refused| Refused { why: cut_reason(&refused.why).to_owned(), ..refused };
                 let (number, state) = (answer.line.number, states.remove(&answer.line.number));
                 let state = state.filter(|_| answer.done.is_ok()).map(State::as_str);
-                tell(&AnsweredLine { state, ..AnsweredLine::of(number, answer.done.map_err(cut)) });
+                tell(&AnsweredLine { state: state.map(Cow::Borrowed), ..AnsweredLine::of(number, answer.done.map_err(cut)) });
                 continue;
             }
             () = api.stop.cancelled(), if reading => (next, "the server stops".to_owned()),

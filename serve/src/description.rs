@@ -58,9 +58,10 @@ fn described(
         let schema = json!({ "type": "string" });
         parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
     }
-    for (name, description) in operation.query {
-        let schema = json!({ "type": "string" });
-        parameters.push(json!({ "name": name, "in": "query", "description": description, "schema": schema }));
+    if let Some(query) = operation.query {
+        let query = query(&mut settings().into_generator());
+        let fields = query.get("properties").and_then(Value::as_object).into_iter().flatten();
+        parameters.extend(fields.map(|(name, schema)| parameter(name, schema.clone())));
     }
     if !parameters.is_empty() {
         described["parameters"] = parameters.into();
@@ -73,7 +74,8 @@ fn described(
     for (status, description, content) in operation.answers {
         let new = || json!({ "description": description, "content": {} });
         let schema = (content.schema)(answered);
-        responses.entry(status.to_string()).or_insert_with(new)["content"][content.media_type] = json!({ "schema": schema });
+        responses.entry(status.to_string()).or_insert_with(new)["content"][content.media_type] =
+            json!({ "schema": schema });
     }
     let of_all = if operation.right == Right::None { &OF_ALL[..1] } else { &OF_ALL[..] };
     for status in of_all.iter().chain(operation.problems) {
@@ -86,6 +88,20 @@ fn described(
         described["security"] = json!([]);
     }
     described
+}
+
+/// Returns the description of a field of a query. It is there or not, and never `null`.
+fn parameter(name: &str, mut schema: Value) -> Value {
+    let description = schema["description"].take();
+    if schema["anyOf"][1] == json!({ "type": "null" }) {
+        schema = schema["anyOf"][0].take();
+    } else if let Some(only) = schema["type"].as_array().and_then(|types| types.first().cloned()) {
+        schema["type"] = only;
+    }
+    if let Some(schema) = schema.as_object_mut() {
+        schema.retain(|key, value| key != "description" && !value.is_null());
+    }
+    json!({ "name": name, "in": "query", "description": description, "schema": schema })
 }
 
 fn contents<'a>(contents: impl Iterator<Item = &'a Content>, generator: &mut SchemaGenerator) -> Map<String, Value> {

@@ -29,10 +29,12 @@ pub(crate) struct KnownEvents {
 }
 
 /// Which events.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+pub(crate) struct NamedEvents {
+    /// The object that the events are about.
     reference: Option<String>,
+    /// The id of the one event.
     id: Option<String>,
 }
 
@@ -42,7 +44,7 @@ pub(crate) async fn show(
     uri: Uri,
 ) -> Result<Response, Problem> {
     let event_type = event_type(path)?;
-    let Asked { reference, id } = query::read(&uri)?;
+    let NamedEvents { reference, id } = query::read(&uri)?;
     let known = api.events.show(&selected(event_type, reference, id)?).await?;
     if known.is_empty() {
         return Err(Problem::new(StatusCode::NOT_FOUND, "nothing is known of such an event"));

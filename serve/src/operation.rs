@@ -14,8 +14,8 @@ pub(crate) struct Operation {
     pub(crate) id: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) right: Right,
-    /// The names of the query, with what they mean.
-    pub(crate) query: &'static [(&'static str, &'static str)],
+    /// The fields of the query, as the properties of a schema.
+    pub(crate) query: Option<fn(&mut SchemaGenerator) -> Schema>,
     pub(crate) takes: &'static [Content],
     /// Whether a request may have no body.
     pub(crate) takes_nothing: bool,
@@ -34,4 +34,9 @@ pub(crate) struct Content {
 
 pub(crate) const fn content<T: JsonSchema>(media_type: &'static str) -> Content {
     Content { media_type, schema: SchemaGenerator::subschema_for::<T> }
+}
+
+/// Returns the schema of a query.
+pub(crate) fn query<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    T::json_schema(generator)
 }

@@ -30,18 +30,19 @@ use crate::{
     breakers, change, changes,
     guard::guard,
     holder::{self, Holder},
-    known::{self, KnownEvents},
-    letters::{self, ChosenLetters},
-    operation::{Content, Operation, content},
+    known::{self, KnownEvents, NamedEvents},
+    letters::{self, ChosenLetters, ShownLetter},
+    operation::{Content, Operation, content, query},
     page,
     pauses::{self, EndedPause, NewPause, Pauses},
     problem::{PROBLEM, Problem},
     publish::{self, Published},
-    schedules::{self, Backfill, ExtraEvent},
-    search::{self, EventList},
+    schedules::{self, Backfill, ExtraEvent, ListedSchedules, ShownSchedule},
+    search::{self, EventList, SearchedEvents},
     status,
     tokens::Right,
-    topology, trace,
+    topology,
+    trace::{self, TracedEvents},
 };
 
 const OPERATIONS: &[Operation] = &[
@@ -52,7 +53,7 @@ const OPERATIONS: &[Operation] = &[
         summary: "Publishes an event, or a batch of up to 10,000 lines, of which each is an event or changes events that wait: \
                   {\"cancel\": …} or {\"reschedule\": …}, as in `topology publish --batch`",
         right: Right::Publish,
-        query: &[],
+        query: None,
         takes: &[content::<EventLine<'_>>(JSON), content::<EventLine<'_>>(NDJSON)],
         takes_nothing: false,
         answers: &[
@@ -67,19 +68,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/events",
         id: "search",
         summary: "Finds events that wait, run, are retried or were dead-lettered, the next one first",
-        query: &[
-            ("type", "Events of this type, or of these, separated by commas."),
-            ("id", "The event with this id."),
-            ("reference", "Events about this object."),
-            ("reference_prefix", "Events about objects whose name begins with this prefix."),
-            ("state", "`waiting`, `running`, `retry` or `dead-letter`, or some of them, separated by commas."),
-            ("due_before", "Due before this time: `2026-06-01T09:00:00Z`, `1h`, `1h ago`."),
-            ("due_after", "Due at this time or later."),
-            ("attempts", "Events that failed at least this often."),
-            ("reason", "Events with this text in their reason, in any case."),
-            ("limit", "The most events, 1 to 1,000; 100 if it is not given."),
-            ("count", "`true`: also how many events there are, and where messages are that the list cannot have."),
-        ],
+        query: Some(query::<SearchedEvents>),
         answers: &[(200, "The events.", content::<EventList>(JSON))],
         problems: &[400, 404, 422, 503],
         route: || get(search::search),
@@ -89,12 +78,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/trace",
         id: "trace",
         summary: "Tells what has happened to an event, to a reference, or in a type, and what Redis knows of it now",
-        query: &[
-            ("id", "The event's id."),
-            ("reference", "The object that the events are about."),
-            ("type", "The type of the events."),
-            ("since", "Only records since this time, or of the last so long: `2026-06-01T09:00:00Z`, `1h`."),
-        ],
+        query: Some(query::<TracedEvents>),
         answers: &[(200, "The records, up to 1,000.", content::<History>(JSON))],
         problems: &[400, 404, 409, 422, 503],
         route: || get(trace::trace),
@@ -104,7 +88,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/events/{type}",
         id: "find",
         summary: "Tells what Redis knows of the events of a reference, or of one event by its id",
-        query: &[("reference", "The object that the events are about."), ("id", "The id of the one event.")],
+        query: Some(query::<NamedEvents>),
         answers: &[(200, "The events.", content::<KnownEvents>(JSON))],
         problems: &[400, 404, 422, 503],
         route: || get(known::show),
@@ -206,7 +190,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/schedules",
         id: "schedules",
         summary: "Lists the schedules, their next instants and their last runs",
-        query: &[("count", "How many instants each has, 1 to 100; 3 if it is not given.")],
+        query: Some(query::<ListedSchedules>),
         answers: &[(200, "The schedules.", content::<ScheduleList>(JSON))],
         problems: &[400, 503],
         route: || get(schedules::list),
@@ -216,7 +200,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/schedules/{name}",
         id: "schedule",
         summary: "Returns a schedule with its next instants",
-        query: &[("count", "How many instants, 1 to 1,000; 10 if it is not given.")],
+        query: Some(query::<ShownSchedule>),
         answers: &[(200, "The schedule.", content::<ScheduleView>(JSON))],
         problems: &[400, 404, 503],
         route: || get(schedules::show),
@@ -245,9 +229,9 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/dead-letters",
         id: "deadLetters",
         summary: "Lists dead letters, grouped by the reason of their failure, and the first ones of them; reads every letter",
-        query: LETTERS,
+        query: Some(letters::query),
         answers: &[(200, "The letters.", content::<FoundLetters>(JSON))],
-        problems: &[400, 404, 409, 503],
+        problems: &[400, 404, 409, 422, 503],
         route: || get(letters::list),
         ..READ
     },
@@ -255,10 +239,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/dead-letters/{type}/{id}",
         id: "deadLetter",
         summary: "Returns all of a letter: fields, headers, payload",
-        query: &[
-            ("unrouted", "`true`: a message that no queue has taken."),
-            ("payload_limit", "The most bytes of the payload; 4,096 if it is not given, at most 1 MiB."),
-        ],
+        query: Some(query::<ShownLetter>),
         answers: &[(200, "The letters with this id.", content::<ShownLetters>(JSON))],
         problems: &[400, 404, 409, 503],
         route: || get(letters::show),
@@ -311,7 +292,7 @@ const READ: Operation = Operation {
     id: "",
     summary: "",
     right: Right::Read,
-    query: &[],
+    query: None,
     takes: &[],
     takes_nothing: false,
     answers: &[],
@@ -323,19 +304,9 @@ const READ: Operation = Operation {
 const OPERATE: Operation =
     Operation { method: "post", right: Right::Operate, problems: &[400, 404, 408, 409, 413, 415, 422, 503], ..READ };
 
-const LETTERS: &[(&str, &str)] = &[
-    ("type", "Letters of this type, or of a source (`source-NAME`)."),
-    ("reference", "Letters about this object."),
-    ("id", "The letter with this id."),
-    ("reason", "Letters with this text in their reason or failure, in any case."),
-    ("since", "Failed at this time or later: `2026-06-01T09:00:00Z`, `2h ago`."),
-    ("until", "Failed before this time."),
-    ("unrouted", "`true`: the messages that no queue has taken, instead of dead letters."),
-    ("obsolete", "`true`: only letters whose event has run, was cancelled or was replaced since."),
-    ("limit", "The most letters to list, 1 to 1,000; 100 if it is not given. Groups count all of them."),
-];
 const DONE: &[(u16, &str, Content)] = &[(200, "What was done, or would be done.", content::<DoneLetters>(JSON))];
-const ANSWERED: &str = "The same, of an event that Redis knew by its id; or the answers to the lines of a batch, as they are confirmed.";
+const ANSWERED: &str =
+    "The same, of an event that Redis knew by its id; or the answers to the lines of a batch, as they are confirmed.";
 const CHOSEN: &[Content] = &[content::<ChosenEvents>(JSON)];
 const CHANGED: &[(u16, &str, Content)] = &[(200, "What became of the events.", content::<ChangedEvents>(JSON))];
 

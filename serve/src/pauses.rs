@@ -46,10 +46,8 @@ pub(crate) struct NewPause {
     /// The reason, for people.
     reason: Option<String>,
     /// When the pause ends by itself, such as `2026-06-01T09:00:00Z`.
-    #[schemars(with = "Option<String>")]
     until: Option<Time>,
     /// How long the pause lasts, such as `2h`, instead of `until`.
-    #[schemars(with = "Option<String>")]
     r#for: Option<Span>,
 }
 
@@ -81,7 +79,7 @@ pub(crate) async fn pause(State(api): State<Arc<Api>>, request: Request) -> Resu
     let NewPause { r#type, source, schedule, all, reason, until, r#for } = body::json(request, MOST).await?;
     let what = named(r#type, source, schedule, all)?;
     let until = match (until, r#for) {
-        (Some(_), Some(_)) => return Err(Problem::bad("`until` and `for` exclude each other")),
+        (Some(_), Some(_)) => return Err(Problem::wrong("`until` and `for` exclude each other")),
         (Some(Time(at)), None) => Some(Until::At(at)),
         (None, Some(Span(after))) => Some(Until::After(after)),
         (None, None) => None,
@@ -105,12 +103,12 @@ fn named(
     schedule: Option<String>,
     all: bool,
 ) -> Result<Paused, Problem> {
-    let name = |name: String| name.parse::<Word>().map(Name).map_err(|error| Problem::bad(error.to_string()));
+    let name = |name: String| name.parse::<Word>().map(Name).map_err(|error| Problem::wrong(error.to_string()));
     match (event_type, source, schedule, all) {
         (Some(of), None, None, false) => name(of).map(Paused::Type),
         (None, Some(of), None, false) => name(of).map(Paused::Source),
         (None, None, Some(of), false) => name(of).map(Paused::Schedule),
         (None, None, None, true) => Ok(Paused::All),
-        _ => Err(Problem::bad("give one of `type`, `source`, `schedule` and `all`")),
+        _ => Err(Problem::wrong("give one of `type`, `source`, `schedule` and `all`")),
     }
 }

@@ -60,6 +60,11 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
+    /// Returns the problem that the request is as described, and asks for what cannot be: no schema can say that.
+    pub(crate) fn wrong(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    }
+
     /// Returns the problem that the server cannot carry out the request for now.
     pub(crate) fn for_now(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -112,7 +117,10 @@ impl IntoResponse for Problem {
 
 impl From<LineError> for Problem {
     fn from(error: LineError) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, error.to_string())
+        match error {
+            LineError::NotText(_) | LineError::Json(_) | LineError::NotAnObject => Self::bad(error.to_string()),
+            _ => Self::wrong(error.to_string()),
+        }
     }
 }
 

@@ -29,10 +29,21 @@ const MOST_OF_A_LIST: u32 = 100;
 
 type Named = Result<Path<String>, PathRejection>;
 
-/// How many instants to show.
-#[derive(Deserialize)]
+/// How many instants of each schedule to list.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+pub(crate) struct ListedSchedules {
+    /// How many instants of each; 3 if it is not given.
+    #[schemars(range(min = 1, max = MOST_OF_A_LIST))]
+    count: Option<u32>,
+}
+
+/// How many instants of a schedule to show.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShownSchedule {
+    /// How many instants; 10 if it is not given.
+    #[schemars(range(min = 1, max = MOST))]
     count: Option<u32>,
 }
 
@@ -50,19 +61,18 @@ pub(crate) struct ExtraEvent {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Backfill {
     /// The first instant, or a time before it: `2026-06-01T00:00:00Z`, `7d ago`.
-    #[schemars(with = "String")]
     from: Moment,
     /// A time after the last instant; now, if it is not given.
-    #[schemars(with = "Option<String>")]
     to: Option<Moment>,
-    /// The most instants, 1 to 1,000; 1,000 if it is not given.
+    /// The most instants; 1,000 if it is not given.
+    #[schemars(range(min = 1, max = MOST))]
     limit: Option<u32>,
     /// Whether nothing is published. Yes, unless this is `false`.
     dry_run: Option<bool>,
 }
 
 pub(crate) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let Asked { count } = query::read(&uri)?;
+    let ListedSchedules { count } = query::read(&uri)?;
     let count = bounded("count", count.unwrap_or(OF_A_LIST), MOST_OF_A_LIST)?;
     let schedules = Schedules(api.events.clone()).list().await?;
     let schedules = schedules.iter().map(|info| ScheduleView::with(info, count)).collect();
@@ -71,7 +81,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Respon
 
 pub(crate) async fn show(State(api): State<Arc<Api>>, path: Named, uri: Uri) -> Result<Response, Problem> {
     let name = name(path)?;
-    let Asked { count } = query::read(&uri)?;
+    let ShownSchedule { count } = query::read(&uri)?;
     let count = bounded("count", count.unwrap_or(USUAL), MOST)?;
     let schedules = Schedules(api.events.clone()).list().await?;
     let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("neither the file nor Redis has a schedule `{name}`"));
@@ -97,10 +107,10 @@ pub(crate) async fn backfill(State(api): State<Arc<Api>>, path: Named, request: 
     let limit = bounded("limit", limit.unwrap_or(MOST), MOST)?;
     if to > now {
         let detail = format!("`to` {to} is not past: the schedule itself runs what is to come");
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+        return Err(Problem::wrong(detail));
     }
     if from >= to {
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("`from` {from} is not before `to` {to}")));
+        return Err(Problem::wrong(format!("`from` {from} is not before `to` {to}")));
     }
     let schedules = Schedules(api.events.clone());
     let mut events = schedules.would_backfill(&schedule, from, to, limit)?;

@@ -31,19 +31,33 @@ const LONGEST: Duration = Duration::from_secs(10);
 const COUNTING: Duration = Duration::from_secs(2);
 
 /// Which events. An event must match all fields.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+pub(crate) struct SearchedEvents {
+    /// Events of this type, or of these, separated by commas.
     r#type: Option<String>,
+    /// The event with this id.
     id: Option<String>,
+    /// Events about this object.
     reference: Option<String>,
+    /// Events about objects whose name begins with this prefix.
     reference_prefix: Option<String>,
+    /// `waiting`, `running`, `retry` or `dead-letter`, or some of them, separated by commas.
+    #[schemars(regex(pattern = "^(waiting|running|retry|dead-letter)(,(waiting|running|retry|dead-letter))*$"))]
     state: Option<String>,
+    /// Due before this time: `2026-06-01T09:00:00Z`, `1h`, `1h ago`.
     due_before: Option<Moment>,
+    /// Due at this time or later.
     due_after: Option<Moment>,
+    /// Events that failed at least this often.
+    #[schemars(range(max = u32::MAX))]
     attempts: Option<u32>,
+    /// Events with this text in their reason, in any case.
     reason: Option<String>,
+    /// The most events; 100 if it is not given.
+    #[schemars(range(min = 1, max = MOST))]
     limit: Option<u32>,
+    /// `true`: also how many events there are, and where messages are that the list cannot have.
     #[serde(default)]
     count: bool,
 }
@@ -71,7 +85,7 @@ pub(crate) async fn search(
     Extension(caller): Extension<Caller>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let asked: Asked = query::read(&uri)?;
+    let asked: SearchedEvents = query::read(&uri)?;
     let limit = asked.limit.unwrap_or(USUAL);
     if !(1..=MOST).contains(&limit) {
         return Err(Problem::bad(format!("`limit` is 1 to {MOST}")));
@@ -125,7 +139,7 @@ fn words(list: Option<&str>) -> Vec<String> {
     list.map(|list| list.split(',').map(str::to_owned).collect()).unwrap_or_default()
 }
 
-fn filter(asked: Asked) -> Result<Filter, Problem> {
+fn filter(asked: SearchedEvents) -> Result<Filter, Problem> {
     let mut filter = Filter::default().attempts(asked.attempts.unwrap_or(0));
     for name in words(asked.r#type.as_deref()) {
         filter = filter.event_type(name);

@@ -11,20 +11,26 @@ use axum::{
 use hatchery_admin::{
     batch::selected,
     event_view::view,
-    notation::parse_since,
+    notation::{Moment, parse_since},
     trace::{History, Trace, Traced, recorded},
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::{answer::answer, api::Api, problem::Problem, query, tokens::Caller};
 
 /// What to trace.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+pub(crate) struct TracedEvents {
+    /// The event's id.
     id: Option<String>,
+    /// The object that the events are about.
     reference: Option<String>,
+    /// The type of the events.
     r#type: Option<String>,
+    /// Only records since this time, or of the last so long: `2026-06-01T09:00:00Z`, `1h`.
+    #[schemars(with = "Option<Moment>")]
     since: Option<String>,
 }
 
@@ -33,10 +39,10 @@ pub(crate) async fn trace(
     Extension(caller): Extension<Caller>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let Asked { id, reference, r#type, since } = query::read(&uri)?;
+    let TracedEvents { id, reference, r#type, since } = query::read(&uri)?;
     let mut asked = Trace { id, reference, event_type: r#type, since: None };
     if asked.is_of_type() && asked.event_type.is_none() {
-        return Err(Problem::bad("one of `id`, `reference` and `type` is missing"));
+        return Err(Problem::wrong("one of `id`, `reference` and `type` is missing"));
     }
     let topology = api.backend.topology();
     let events = recorded(topology).map_err(|error| Problem::new(StatusCode::CONFLICT, error.to_string()))?.into();

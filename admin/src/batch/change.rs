@@ -111,16 +111,13 @@ pub struct ChosenEvents {
     /// The id of the one event.
     id: Option<String>,
     /// With a reference: only its events of this date, such as `2026-06-01T09:00:00Z`.
-    #[schemars(with = "Option<String>")]
     at: Option<Time>,
     /// With a reference: only its events without a date.
     #[serde(default)]
     immediate: bool,
     /// Of a reschedule: the new time.
-    #[schemars(with = "Option<String>")]
     to: Option<Time>,
     /// Of a reschedule: how long from now, such as `2h`.
-    #[schemars(with = "Option<String>")]
     delay: Option<Span>,
 }
 

@@ -31,13 +31,10 @@ pub struct EventLine<'a> {
     /// The payload as bytes in base64, instead of `payload`.
     payload_base64: Option<String>,
     /// The earliest time of the run, such as `2026-06-01T09:00:00Z`.
-    #[schemars(with = "Option<String>")]
     nbf: Option<Time>,
     /// The shortest time until the run, such as `10m`, instead of `nbf`.
-    #[schemars(with = "Option<String>")]
     delay: Option<Span>,
     /// How long after the publish, or when, an event that has not started expires.
-    #[schemars(with = "Option<String>")]
     expires: Option<Until>,
     /// The event's id, 1 to 255 bytes; a new UUIDv7 if there is none.
     id: Option<String>,

@@ -35,16 +35,15 @@ pub(crate) struct ChosenLetters {
     /// Letters with this text in their reason or failure, in any case.
     pub(super) reason: Option<String>,
     /// Failed at this time or later: `2026-06-01T09:00:00Z`, `2h ago`.
-    #[schemars(with = "Option<String>")]
     pub(super) since: Option<Moment>,
     /// Failed before this time.
-    #[schemars(with = "Option<String>")]
     pub(super) until: Option<Moment>,
     /// The messages that no queue has taken, instead of dead letters.
     pub(super) unrouted: bool,
     /// Only letters whose event has run, was cancelled or was replaced since; not of a replay.
     pub(super) obsolete: bool,
-    /// The most letters: of a list 100 and at most 1,000, else 10,000.
+    /// The most letters; if it is not given 100 of a list, which counts the others, else 10,000.
+    #[schemars(range(min = 1, max = MOST))]
     pub(super) limit: Option<u32>,
     /// Of a replay or a discard: whether nothing is changed. Yes, unless this is `false`.
     pub(super) dry_run: Option<bool>,
@@ -52,12 +51,11 @@ pub(crate) struct ChosenLetters {
     /// digests.
     pub(super) digests: Option<Vec<String>>,
     /// Of a replay: run the events not before this time.
-    #[schemars(with = "Option<String>")]
     pub(super) at: Option<Time>,
     /// Of a replay: run the events after this delay at the earliest, instead of `at`.
-    #[schemars(with = "Option<String>")]
     pub(super) delay: Option<Span>,
     /// Of a replay: the most letters in a second.
+    #[schemars(range(max = u32::MAX))]
     pub(super) rate: Option<NonZeroU32>,
 }
 
@@ -79,10 +77,10 @@ impl ChosenLetters {
     /// Fails if the rate would keep the letters of a queue from others for too long.
     pub(super) fn require_speed(&self, limit: u64) -> Result<(), Problem> {
         match self.rate {
-            Some(rate) if limit > u64::from(rate.get()) * LONGEST.as_secs() => Err(Problem::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                format!("{limit} letters at this `rate` take longer than {} s; set a lower `limit`", LONGEST.as_secs()),
-            )),
+            Some(rate) if limit > u64::from(rate.get()) * LONGEST.as_secs() => Err(Problem::wrong(format!(
+                "{limit} letters at this `rate` take longer than {} s; set a lower `limit`",
+                LONGEST.as_secs()
+            ))),
             _ => Ok(()),
         }
     }
@@ -90,7 +88,7 @@ impl ChosenLetters {
     pub(super) fn limit(&self, usual: u32, most: u32) -> Result<u32, Problem> {
         match self.limit.unwrap_or(usual) {
             limit if (1..=most).contains(&limit) => Ok(limit),
-            _ => Err(Problem::bad(format!("`limit` is 1 to {most}"))),
+            _ => Err(Problem::wrong(format!("`limit` is 1 to {most}"))),
         }
     }
 }
@@ -98,7 +96,7 @@ impl ChosenLetters {
 /// Refuses fields of other operations that are there.
 pub(super) fn refuse(fields: &[(&str, bool)]) -> Result<(), Problem> {
     match fields.iter().find(|(_, is_there)| *is_there) {
-        Some((name, _)) => Err(Problem::bad(format!("`{name}` does not belong here"))),
+        Some((name, _)) => Err(Problem::wrong(format!("`{name}` does not belong here"))),
         None => Ok(()),
     }
 }

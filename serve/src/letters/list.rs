@@ -9,10 +9,12 @@ use axum::{
     response::Response,
 };
 use hatchery_admin::dead_letters::{FoundLetters, Groups, ShownLetters, group_view, whole};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::chosen::{Chosen, ChosenLetters, refuse};
-use crate::{answer::answer, api::Api, problem::Problem, query, tokens::Caller};
+use crate::{answer::answer, api::Api, problem::Problem, query::read, tokens::Caller};
 
 /// How many letters a list has if the request does not say.
 const USUAL: u32 = 100;
@@ -31,12 +33,21 @@ const SHOWN: u32 = 4_096;
 /// How many bytes of a payload are shown at most.
 const LARGEST: u32 = 1024 * 1024;
 
+/// Returns the schema of the query of a list. It has no fields that say what to do with letters.
+pub(crate) fn query(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = ChosenLetters::json_schema(generator);
+    if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        fields.retain(|name, _| !["dry_run", "digests", "at", "delay", "rate"].contains(&name.as_str()));
+    }
+    schema
+}
+
 pub(crate) async fn list(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Caller>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let asked: ChosenLetters = query::read(&uri)?;
+    let asked: ChosenLetters = read(&uri)?;
     refuse(&[
         ("dry_run", asked.dry_run.is_some()),
         ("digests", asked.digests.is_some()),
@@ -73,11 +84,14 @@ fn size((name, value): (&String, &serde_json::Value)) -> usize {
 }
 
 /// How to show a letter.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+pub(crate) struct ShownLetter {
+    /// `true`: a message that no queue has taken.
     #[serde(default)]
     unrouted: bool,
+    /// The most bytes of the payload; 4,096 if it is not given, at most 1 MiB.
+    #[schemars(range(max = u32::MAX))]
     payload_limit: Option<u32>,
 }
 
@@ -88,7 +102,7 @@ pub(crate) async fn show(
     uri: Uri,
 ) -> Result<Response, Problem> {
     let Path((event_type, id)) = path.map_err(|rejection| Problem::bad(rejection.body_text()))?;
-    let Asked { unrouted, payload_limit } = query::read(&uri)?;
+    let ShownLetter { unrouted, payload_limit } = read(&uri)?;
     let limit = usize::try_from(payload_limit.unwrap_or(SHOWN).min(LARGEST)).unwrap_or_default();
     let asked = ChosenLetters { r#type: Some(event_type), id: Some(id), unrouted, ..ChosenLetters::default() };
     let chosen = Chosen::new(&api, &caller, &asked).await?;

@@ -7,6 +7,6 @@ mod sweep;
 
 pub(crate) use self::{
     chosen::ChosenLetters,
-    list::{list, show},
+    list::{ShownLetter, list, query, show},
     sweep::{discard, replay},
 };

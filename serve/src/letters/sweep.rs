@@ -37,11 +37,11 @@ pub(crate) async fn replay(
     let asked: ChosenLetters = body::json(request, REPLAY).await?;
     refuse(&[("obsolete", asked.obsolete), ("digests", asked.digests.is_some())])?;
     let due = match (&asked.at, &asked.delay) {
-        (Some(_), Some(_)) => return Err(Problem::bad("`at` and `delay` exclude each other")),
+        (Some(_), Some(_)) => return Err(Problem::wrong("`at` and `delay` exclude each other")),
         (Some(Time(at)), None) => Due::At(*at),
         (None, Some(Span(delay))) => {
             let at = Timestamp::now().checked_add(*delay);
-            Due::At(at.map_err(|_| Problem::bad("the delay leads beyond the year 9999"))?)
+            Due::At(at.map_err(|_| Problem::wrong("the delay leads beyond the year 9999"))?)
         }
         (None, None) => Due::AsBefore,
     };
@@ -69,7 +69,7 @@ fn require_digests(asked: &ChosenLetters) -> Result<(), Problem> {
         Some(digests) if !digests.iter().all(is_digest) => "a digest is a SHA-256 in 64 hexadecimal digits",
         _ => return Ok(()),
     };
-    Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, wrong))
+    Err(Problem::wrong(wrong))
 }
 
 async fn act(api: Arc<Api>, caller: Caller, asked: ChosenLetters, verb: Verb) -> Result<Response, Problem> {

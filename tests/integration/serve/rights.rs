@@ -53,7 +53,7 @@ async fn each_operation_takes_its_right_and_no_other() {
         (Method::GET, "/v1/events/mail?id=a", None, [401, 401, 200, 403, 403, 403, 200]),
         (Method::POST, "/v1/events/mail/cancel", Some(named.clone()), [401, 401, 403, 403, 403, 200, 200]),
         (Method::POST, "/v1/events/mail/run-now", Some(named.clone()), [401, 401, 403, 403, 403, 404, 404]),
-        (Method::POST, "/v1/events/mail/reschedule", Some(named), [401, 401, 403, 403, 403, 400, 400]),
+        (Method::POST, "/v1/events/mail/reschedule", Some(named), [401, 401, 403, 403, 403, 422, 422]),
         (Method::GET, "/v1/events", None, [401, 401, 200, 403, 403, 403, 200]),
         (Method::GET, "/v1/trace?id=a", None, [401, 401, 200, 403, 403, 403, 200]),
         (Method::GET, "/v1/status", None, [401, 401, 200, 403, 403, 403, 200]),

@@ -60,7 +60,7 @@ async fn events_are_found_and_traced() {
     assert_eq!((&traced["now"][0]["reference"], &traced["now"][0]["state"]), (&json!("r-a"), &json!("waiting")));
     let other = serving.get("/v1/trace?reference=r-b").await.expect(200).json();
     assert!(other["records"].as_array().unwrap().iter().all(|record| record["id"] == "b"), "{other:#}");
-    serving.get("/v1/trace").await.expect(400);
+    serving.get("/v1/trace").await.expect(422);
     serving.get("/v1/trace?id=a&since=soon").await.expect(400);
 }
 

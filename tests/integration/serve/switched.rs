@@ -45,10 +45,10 @@ async fn a_type_is_paused_until_its_pause_ends() {
 }
 
 #[rstest]
-#[case::nothing(json!({}), 400, "one of `type`, `source`, `schedule` and `all`")]
-#[case::two_things(json!({ "type": "mail", "all": true }), 400, "one of `type`, `source`, `schedule` and `all`")]
+#[case::nothing(json!({}), 422, "one of `type`, `source`, `schedule` and `all`")]
+#[case::two_things(json!({ "type": "mail", "all": true }), 422, "one of `type`, `source`, `schedule` and `all`")]
 #[case::unknown_field(json!({ "typ": "mail" }), 400, "unknown field `typ`")]
-#[case::two_ends(json!({ "type": "mail", "for": "2h", "until": "2100-01-01T00:00:00Z" }), 400, "exclude each other")]
+#[case::two_ends(json!({ "type": "mail", "for": "2h", "until": "2100-01-01T00:00:00Z" }), 422, "exclude each other")]
 #[case::no_time(json!({ "type": "mail", "until": "tomorrow" }), 400, "write it like 2026-06-01T09:00:00Z")]
 #[case::unknown_type(json!({ "type": "mial" }), 404, "the file has no type `mial`; is it `mail`?")]
 #[case::past(json!({ "type": "mail", "until": "2026-01-01T00:00:00Z" }), 422, "which has passed; nothing was written")]

@@ -264,6 +264,27 @@ async fn a_worker_whose_handlers_are_all_busy_takes_no_probes() {
     assert!(flow.state("slow").await.is_closed(), "{:?}", flow.state("slow").await);
 }
 
+/// While an event runs alone, nothing else starts in its worker.
+#[tokio::test(start_paused = true)]
+async fn a_worker_in_which_a_suspect_runs_takes_no_probes() {
+    let flow = Flow::new("slow", 0);
+    let mut suspect = incoming("plain.aside", &[]);
+    suspect.properties.message_id = Some("suspect".into());
+    flow.world.put(suspect);
+    let hangs = |_: Run| std::future::pending::<Result<Outcome, String>>();
+    let alone = flow.with_handler("alone", "slow", 0).handle("plain", hangs);
+    let _alone = tokio::spawn(async move { _ = alone.run(CancellationToken::new()).await.expect("it goes on") });
+    let _other = flow.worker("other", "slow");
+    flow.until(1.0).await;
+    flow.put("slow", 0..60);
+    flow.until(2.0).await;
+    assert!(!flow.state("slow").await.is_closed(), "{:?}", flow.runs());
+    flow.does(|_| Does::Well);
+    flow.until(6.0).await;
+    assert!(flow.runs().iter().all(|run| run.worker == "other"), "{:?}", flow.runs());
+    assert!(flow.state("slow").await.is_closed(), "{:?}", flow.state("slow").await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_report_whose_answer_is_lost_counts_no_error_twice() {
     let flow = Flow::new("pay", 0);

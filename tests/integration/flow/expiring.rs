@@ -126,6 +126,22 @@ async fn an_event_that_a_stop_cut_off_runs_again_after_its_expiry() {
     assert_eq!(worker.stop().await.dead_lettered, 1);
 }
 
+/// A run that a stop cuts off is known as started, and its worker has not died.
+#[tokio::test]
+async fn an_event_that_many_stops_cut_off_counts_one_crash() {
+    let declared = Declared::new("types: { mail: { crash-limit: 3, lease: 500ms } }").await;
+    let hatchery = declared.connect().await;
+    expiring(&hatchery, "started").await;
+    for _ in 0..4 {
+        let (worker, _gate) = Working::gated(hatchery.worker().drain_timeout(Duration::ZERO), "mail");
+        worker.runs.reach(1).await;
+        assert_eq!(worker.stop().await.dead_lettered, 0);
+    }
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    worker.runs.reach(1).await;
+    assert_eq!(worker.stop().await.done, 1);
+}
+
 #[rstest]
 #[case::registered("")]
 #[case::without_the_register("register: off,")]

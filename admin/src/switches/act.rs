@@ -163,13 +163,8 @@ impl Admin {
         let (mut is_told, mut unlisted) = (false, None);
         loop {
             let counted = self.counted_consumers(&queues).await?;
-            let is_none_counted = counted.is_empty();
-            // Without the list a worker that holds events counts too.
-            let left = match self.all_consumers().await {
-                Some(all) => listed_consumers(&queues, &all),
-                None => counted,
-            };
-            if is_none_counted && left.is_empty() {
+            let (left, is_over) = consuming(&queues, counted, self.all_consumers().await.as_deref());
+            if is_over {
                 return Ok(left);
             }
             if !left.is_empty() {
@@ -266,6 +261,15 @@ pub(crate) fn held(after: Option<&Switches>, what: &[Paused], now: Timestamp) ->
     what.iter().filter_map(held).collect()
 }
 
+/// Returns those of these queues that workers consume, and whether it is certain that there are none.
+fn consuming(queues: &[String], counted: Vec<NotFollowing>, all: Option<&[Consumer]>) -> (Vec<NotFollowing>, bool) {
+    let is_none_counted = counted.is_empty();
+    // Without the list a worker that holds events counts too.
+    let left = all.map_or(counted, |all| listed_consumers(queues, all));
+    let is_over = is_none_counted && left.is_empty();
+    (left, is_over)
+}
+
 /// Returns those of these queues that the list of all consumers has.
 fn listed_consumers(queues: &[String], all: &[Consumer]) -> Vec<NotFollowing> {
     let listed = queues.iter().map(|queue| {
@@ -305,4 +309,30 @@ fn consumed(admin: &Admin, names: &Names, what: &[Paused]) -> BTreeSet<String> {
 pub(crate) fn of_these(switches: Option<Switches>, what: &[Paused], now: Timestamp) -> Vec<Pause> {
     let pauses = switches.unwrap_or_default().pauses.into_iter();
     pauses.filter(|pause| what.contains(&pause.of) && pause.lasts(now)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::it_consumes(1, Some(1), (1, false))]
+    #[case::the_leader_of_the_queue_is_away(0, Some(1), (1, false))]
+    #[case::it_holds_what_has_not_started(1, Some(0), (0, false))]
+    #[case::it_has_left(0, Some(0), (0, true))]
+    #[case::it_holds_and_nobody_lists_it(1, None, (1, false))]
+    #[case::it_has_left_and_nobody_lists_it(0, None, (0, true))]
+    fn a_worker_has_left_a_queue_once_no_consumer_is_counted_and_none_is_listed(
+        #[case] counted: usize,
+        #[case] listed: Option<usize>,
+        #[case] expected: (usize, bool),
+    ) {
+        let queue = || "t.processor.mail".to_owned();
+        let counted = vec![NotFollowing { queue: queue(), consumers: 1, programs: Vec::new() }; counted];
+        let listed = listed.map(|listed| vec![Consumer { queue: queue(), ..Consumer::default() }; listed]);
+        let (left, is_over) = consuming(&[queue()], counted, listed.as_deref());
+        assert_eq!((left.len(), is_over), expected);
+    }
 }

@@ -1,7 +1,8 @@
 //! `topology pause` and `resume`, and the pauses of the file.
 
-use hatchery::Hatchery;
+use hatchery::{Hatchery, internals::rabbitmq::connection::AmqpUrl};
 use hatchery_admin::{Admin, Switches};
+use lapin::{Connection, options::QueueDeclareOptions, types::FieldTable};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -53,6 +54,15 @@ async fn paused(bench: &Bench, file: &str) -> Vec<String> {
 
 fn pause(bench: &Bench, arguments: &[&str]) -> Ran {
     bench.run(&[&["pause", "--reason", "R"], arguments].concat())
+}
+
+/// Declares a queue that belongs to a connection, and returns the connection.
+async fn exclusive(bench: &Bench, queue: &str) -> Connection {
+    let other = AmqpUrl::new(&bench.host.amqp()).unwrap().connect("another program").await.unwrap();
+    let channel = other.create_channel().await.unwrap();
+    let exclusive = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare(queue.into(), exclusive, FieldTable::default()).await.unwrap();
+    other
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,16 +120,23 @@ async fn pauses_at_the_same_time_all_hold() {
 async fn a_pause_waits_for_the_lock() {
     let bench = Bench::new(FILE);
     bench.apply();
-    let amqp = hatchery::internals::rabbitmq::connection::AmqpUrl::new(&bench.host.amqp()).unwrap();
-    let other = amqp.connect("another pause").await.unwrap();
-    let channel = other.create_channel().await.unwrap();
-    let exclusive = lapin::options::QueueDeclareOptions { exclusive: true, ..Default::default() };
-    channel.queue_declare("billing.control.lock".into(), exclusive, lapin::types::FieldTable::default()).await.unwrap();
+    let _other = exclusive(&bench, "billing.control.lock").await;
     let ran = pause(&bench, &["mail", "--lock-timeout", "0s"]).expect(7);
     assert!(ran.stderr.contains("billing.control.lock; nothing was written"), "{ran:?}");
     // A plan shows no lock, and an apply that has nothing to write needs none.
     bench.expect(0, &["plan", "--detailed-exitcode"]);
     bench.apply();
+}
+
+/// RabbitMQ tells others nothing of the queue of a connection, as it tells nothing of one whose node is down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_does_not_take_a_queue_of_which_nothing_is_known_for_one_without_consumers() {
+    let bench = Bench::new(FILE);
+    bench.apply();
+    bench.host.delete("queues", &["billing.source.hr"]);
+    let _other = exclusive(&bench, "billing.source.hr").await;
+    let ran = pause(&bench, &["--source", "hr"]).expect(5);
+    assert!(ran.stderr.contains("nothing is known of the queue billing.source.hr"), "{ran:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -147,6 +147,21 @@ async fn a_type_whose_runs_nearly_all_time_out_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_tells_how_its_last_runs_have_ended() {
+    let declared = Declared::new("types: { mail: {} }\n").await;
+    declared.own_register().await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::dead_letter("550"));
+    publish_all(&hatchery, (0..3).map(|n| NewEvent::new("mail", n.to_string())).collect()).await;
+    worker.runs.reach(3).await;
+    worker.stop().await;
+    let (_, answer) = seen(&Place::new(&declared)).await;
+    assert!(kinds(&answer).contains("failing"), "{answer:#}");
+    let expected = serde_json::json!([{ "type": "mail", "ended": 3, "failed": 3, "error": "dead-letter: 550" }]);
+    assert_eq!(finding(&answer, "failing")["types"], expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn records_that_workers_could_not_publish_are_told() {
     let declared = Declared::new("types: { mail: {} }\n").await;
     declared.own_register().await;

@@ -202,13 +202,33 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_look_answers_all_of_five_seconds_and_a_panic_ends_it_alone() {
+    /// Returns an API whose looks are counted.
+    fn api() -> (Api, Arc<Looked>) {
         let text = "version: 1\nname: t\ntypes: { mail: {} }";
         let topology = hatchery::file::read(text, "topology.yaml").expect("a topology");
         let (test, looked) = (TestHatchery::new(topology.clone()), Arc::new(Looked(topology, AtomicU32::new(0))));
         let (backend, stop) = (Arc::clone(&looked) as _, CancellationToken::new());
-        let api = Api::new(test.publisher(), test.events(), backend, None, stop);
+        (Api::new(test.publisher(), test.events(), backend, None, stop), looked)
+    }
+
+    /// Eight batches take 512 MiB, as much as all other requests together.
+    #[tokio::test(start_paused = true)]
+    async fn as_many_requests_of_a_kind_are_under_way_as_there_is_memory_for() {
+        let (api, _) = api();
+        let caller = Caller(None);
+        for (places, most) in [(&api.batches, 8), (&api.letters, 4), (&api.asking, 32), (&api.listeners, 64)] {
+            let mut taken = Vec::new();
+            while let Ok(place) = places.take(&caller).await {
+                taken.push(place);
+                assert!(taken.len() <= most, "more than {most}");
+            }
+            assert_eq!(taken.len(), most);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_answers_all_of_five_seconds_and_a_panic_ends_it_alone() {
+        let (api, looked) = api();
         assert_eq!(api.status().await.expect_err("a panic").detail(), "the look at the status has failed");
         for looks in [2, 2, 3, 3] {
             api.status().await.expect("a status");

@@ -233,4 +233,11 @@ mod tests {
         let json = serde_json::to_value(problem).expect("JSON");
         assert_eq!((&json["status"], json.get("id")), (&status.into(), None));
     }
+
+    #[test]
+    fn neither_the_words_nor_the_id_of_a_problem_repeat_a_password() {
+        let url = "amqp://u:s3cret@h";
+        let problem = Problem::bad(format!("there is no schedule `{url}`")).of(format!("nightly!{url}"));
+        assert!(!serde_json::to_string(&problem).expect("JSON").contains("s3cret"), "{problem:?}");
+    }
 }

@@ -1,5 +1,7 @@
 //! The broker is unreachable, silent or blocked.
 
+use serde_json::json;
+
 use super::client::{Serving, mail};
 use crate::support::{
     broker::eventually,
@@ -12,7 +14,7 @@ use crate::support::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_broker_is_unreachable_every_publish_gets_503_and_its_id_and_the_server_is_not_ready() {
-    let declared = Declared::new("types: { mail: {} }").await;
+    let declared = Declared::new("types: { mail: {} }\nschedules: { nightly: { type: mail, every: 1d } }").await;
     let (place, relay) = (Place::new(&declared), Relay::to(&declared.host.amqp()).await);
     let metrics = format!("127.0.0.1:{}", free_port());
     let serving = Serving::with(&place, &relay.url, &["--metrics", &metrics]).await;
@@ -29,6 +31,9 @@ async fn while_the_broker_is_unreachable_every_publish_gets_503_and_its_id_and_t
     assert!(answer.retry_after && problem["id"] == "a", "{answer:?}");
     assert!(problem["detail"].as_str().unwrap().starts_with("not published: the broker at "), "{problem}");
     serving.batch("{\"type\":\"mail\"}\n".to_owned()).await.expect(503);
+    // Whoever repeats the request with this id runs one event.
+    let ran = serving.post("/v1/schedules/nightly/run-now", &json!({})).await.expect(503).json();
+    assert!(ran["id"].as_str().is_some_and(|id| id.starts_with("nightly!")), "{ran}");
     assert_eq!((probe("readyz").await, probe("livez").await), (503, 200));
 
     relay.open();

@@ -109,6 +109,7 @@ impl Serving {
         let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         let (status, media_type, retry_after) =
             (answer.status().as_u16(), header("content-type").unwrap_or_default(), header("retry-after").is_some());
+        assert_eq!(header("x-content-type-options").as_deref(), Some("nosniff"), "{method} {path}");
         let answer = Answer { status, retry_after, text: answer.text().await.unwrap() };
         self.check(method.as_str(), path, &media_type, &answer);
         answer

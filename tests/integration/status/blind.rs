@@ -40,6 +40,22 @@ async fn without_the_management_api_status_tells_what_amqp_tells_and_what_is_unk
     assert!(mail["out_rate"].is_null() && answer["broker"].is_null() && answer["leftovers"].is_null(), "{answer:#}");
 }
 
+/// RabbitMQ's statistics have a consumer some seconds later, and AMQP has it at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_has_just_started_is_seen() {
+    let declared = Declared::new(FILE).await;
+    declared.own_register().await;
+    let (place, hatchery) = (Place::new(&declared), declared.connect().await);
+    publish_all(&hatchery, vec![NewEvent::new("mail", "1"), NewEvent::new("mail", "2")]).await;
+    let says_so = async || kinds(&seen(&place).await.1).contains("no-consumer");
+    eventually("status names the queue", async || says_so().await.then_some(())).await;
+    let (worker, gate) = Working::gated(hatchery.worker(), "mail");
+    worker.runs.reach(1).await;
+    assert!(!says_so().await);
+    gate.let_through(2);
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_object_is_seen_without_the_management_api() {
     let declared = Declared::new(FILE).await;

@@ -1,6 +1,6 @@
 //! Reads the body of a request, within limits of its length and of its time.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use axum::{
     body::{Body, Bytes, HttpBody as _},
@@ -12,7 +12,10 @@ use axum::{
 };
 use futures_util::StreamExt as _;
 use hatchery::internals::words::unless_url;
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize as _, Deserializer,
+    de::{DeserializeOwned, Error as _},
+};
 use tokio::time::timeout;
 
 use crate::{answer::JSON, problem::Problem, room::Taken};
@@ -64,6 +67,16 @@ pub(crate) async fn json_or_nothing<T: DeserializeOwned + Default>(
     most: usize,
 ) -> Result<T, Problem> {
     if request.body().is_end_stream() { Ok(T::default()) } else { json(request, most).await }
+}
+
+/// Reads a whole number. JSON does not tell 2.0 from 2.
+pub(crate) fn whole<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: TryFrom<u32, Error: fmt::Display>,
+{
+    let Some(number) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
+    let whole: u32 = number.to_string().parse().map_err(|error| D::Error::custom(format!("{error}: `{number}`")))?;
+    T::try_from(whole).map(Some).map_err(D::Error::custom)
 }
 
 /// Reads a body to its end.

@@ -65,6 +65,7 @@ pub(crate) struct Backfill {
     /// A time after the last instant; now, if it is not given.
     to: Option<Moment>,
     /// The most instants; 1,000 if it is not given.
+    #[serde(default, deserialize_with = "body::whole")]
     #[schemars(range(min = 1, max = MOST))]
     limit: Option<u32>,
     /// Whether nothing is published. Yes, unless this is `false`.

@@ -13,7 +13,7 @@ use hatchery_admin::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::{api::Api, problem::Problem, room::Place, tokens::Caller};
+use crate::{api::Api, body::whole, problem::Problem, room::Place, tokens::Caller};
 
 /// How long to wait for somebody else who reads a queue.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
@@ -43,6 +43,7 @@ pub(crate) struct ChosenLetters {
     /// Only letters whose event has run, was cancelled or was replaced since; not of a replay.
     pub(super) obsolete: bool,
     /// The most letters; if it is not given 100 of a list, which counts the others, else 10,000.
+    #[serde(deserialize_with = "whole")]
     #[schemars(range(min = 1, max = MOST))]
     pub(super) limit: Option<u32>,
     /// Of a replay or a discard: whether nothing is changed. Yes, unless this is `false`.
@@ -55,6 +56,7 @@ pub(crate) struct ChosenLetters {
     /// Of a replay: run the events after this delay at the earliest, instead of `at`.
     pub(super) delay: Option<Span>,
     /// Of a replay: the most letters in a second.
+    #[serde(deserialize_with = "whole")]
     #[schemars(range(max = u32::MAX))]
     pub(super) rate: Option<NonZeroU32>,
 }

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Installs programs from PyPI into a folder of .services. Sourced by scripts/api, scripts/book and scripts/traces, after unpack.sh.
+# Installs programs from PyPI into a folder of .services. Sourced by scripts/api, scripts/page, scripts/book and scripts/traces,
+# after unpack.sh.
 
 # pip_install PINS FOLDER FLAG…: installs what the file PINS names, with its versions and hashes, and nothing that it needs.
 # Fails with pip's reason.

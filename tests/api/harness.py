@@ -1,49 +1,19 @@
-"""A real server over a real RabbitMQ and a real Redis, and requests that an HTTP library would not send."""
+"""A server of an API, and requests that an HTTP library would not send."""
 
 import hashlib
 import http.client
 import json
 import os
 import socket
-import subprocess
-import tempfile
-import time
-import unittest
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-TOPOLOGY = Path(os.environ["HATCHERY_BUILT"]) / "topology"
-PATIENCE = 60
-TYPES = """
-  mail: { keep-payload: 1KiB }
-  plain: { register: off }
-  latest: { coalesce: latest }
-  payment: { breaker: { errors: 2, window: 30s, cooldown: manual }, retry: { delays: [1h] } }
-schedules:
-  daily: { type: mail, every: 1d }
-sources:
-  hr: { declare: on, events: [ { type: mail } ] }
-life-cycle: all
-"""
+import serving
+from serving import PATIENCE
+
 # The names of the tokens, each with what its holder may. The token is the SHA-256 of the name.
 RIGHTS = {"reads": "read", "publishes": "publish", "mails": "publish:mail", "operates": "operate", "all": "read,publish,operate"}
-
-
-class Servers:
-    """RabbitMQ and Redis, which end with the tests."""
-
-    def __init__(self):
-        command = [ROOT / "scripts/services", "hold", *(["--yes"] if os.environ.get("CI") else [])]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for line in self.process.stdout:
-            if line.strip() == "READY":
-                return
-            assert not line.startswith("FAILED"), line
-            name, _, url = line.strip().partition("=")
-            os.environ[name] = url
-        raise AssertionError("the servers end without READY")
 
 
 def token(name):
@@ -65,42 +35,27 @@ class Answer:
         return json.loads(self.text)
 
 
-class Case(unittest.TestCase):
+class Case(serving.Case):
     """A topology of its own, and a server for it."""
 
-    # Further lines of the file of tokens, or None for a server without tokens.
-    tokens = ""
-    servers = None
+    types = """
+  mail: { keep-payload: 1KiB }
+  plain: { register: off }
+  latest: { coalesce: latest }
+  payment: { breaker: { errors: 2, window: 30s, cooldown: manual }, retry: { delays: [1h] } }"""
+    more = """
+schedules:
+  daily: { type: mail, every: 1d }
+sources:
+  hr: { declare: on, events: [ { type: mail } ] }
+life-cycle: all
+"""
+    tokens = "".join(f"{name} {hashlib.sha256(token(name).encode()).hexdigest()} {rights}\n" for name, rights in RIGHTS.items())
 
     @classmethod
     def setUpClass(cls):
-        if Case.servers is None:
-            Case.servers = Servers()
-        cls.place = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        (cls.place / "topology.yaml").write_text(f"version: 1\nname: api\ntypes: {TYPES}")
-        subprocess.run([TOPOLOGY, "apply", "--auto-approve"], cwd=cls.place, check=True, capture_output=True, timeout=120)
-        cls.port = free_port()
-        arguments = ["--listen", f"127.0.0.1:{cls.port}"]
-        if cls.tokens is not None:
-            hashed = {name: hashlib.sha256(token(name).encode()).hexdigest() for name in RIGHTS}
-            lines = [f"{name} {hashed[name]} {rights}\n" for name, rights in RIGHTS.items()]
-            (cls.place / "tokens").write_text("".join(lines) + cls.tokens)
-            arguments += ["--tokens", "tokens"]
-        cls.log = cls.place / "log"
-        with cls.log.open("w") as log:
-            cls.server = subprocess.Popen([TOPOLOGY, "serve", *arguments], cwd=cls.place, stdout=log, stderr=log)
-        cls.addClassCleanup(cls.stop)
-        eventually("the server answers", lambda: cls.ask("GET", "/v1/openapi.json").status == 200)
+        super().setUpClass()
         cls.description = cls.ask("GET", "/v1/openapi.json").json
-
-    @classmethod
-    def stop(cls):
-        """Stops the server. Nothing that a client sends may make it panic, or end it."""
-        ended = cls.server.poll()
-        cls.server.terminate()
-        cls.server.wait(60)
-        log = cls.log.read_text()
-        assert ended is None and "panicked" not in log, f"the server has ended or panicked:\n{log[-4000:]}"
 
     @classmethod
     def ask(cls, method, path, body=None, headers=None, timeout=30):
@@ -164,21 +119,3 @@ def operations(description):
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
             yield method.upper(), path, operation
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
-def eventually(what, check):
-    """Waits until a check succeeds."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            if check():
-                return
-        except OSError:
-            pass
-        assert time.monotonic() < end, f"not within {PATIENCE} s: {what}"
-        time.sleep(0.1)

@@ -2,16 +2,10 @@
 
 import hashlib
 import json
-import socket
-import statistics
-import time
 
-from harness import RIGHTS, Case, bearer, operations, token
+from harness import Case, bearer, operations, token
 
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'>"
-# The body that an operation needs so that a token with the right is not refused.
-BODIES = {"/v1/events": {"type": "mail"}, "/v1/pauses": {"type": "mail"}, "/v1/pauses/end": {"type": "mail"}}
-NEEDS = {"get": "reads", "post": "operates"}
 
 
 def filled(path):
@@ -19,45 +13,27 @@ def filled(path):
 
 
 class Attacks(Case):
-    # Nobody here knows the token of this hash.
-    target = hashlib.sha256(b"the token whose hash is guessed").hexdigest()
-    tokens = f"guessed {target} read\n"
-
     def check_inert(self, answer):
         """An answer with what people have written is nothing that a browser would draw or run."""
         self.assertRegex(answer.headers["content-type"], r"^application/(problem\+json|json|x-ndjson)$|^text/event-stream")
         self.assertEqual(answer.headers.get("x-content-type-options"), "nosniff")
 
-    def test_an_operation_answers_only_tokens_with_its_right(self):
-        tried = 0
+    def test_no_operation_takes_what_is_no_token(self):
         for method, path, operation in operations(self.description):
-            if operation.get("security") == [] or "text/event-stream" in operation["responses"].get("200", {}).get("content", {}):
+            if operation.get("security") == []:
                 continue
             with self.subTest(f"{method} {path}"):
-                body = json.dumps(BODIES.get(path, {}))
+                body = "{}" if method == "POST" else None
                 json_type = {"content-type": "application/json"} if method == "POST" else {}
 
-                def status(headers):
-                    return self.ask(method, filled(path), body if method == "POST" else None, {**json_type, **headers}).status
+                def status(headers, query=""):
+                    return self.ask(method, f"{filled(path)}{query}", body, {**json_type, **headers}).status
 
                 wrong = ["Bearer", "Bearer ", "Bearer wrong", f"Basic {token('all')}", f"Bearer {token('all')}x", f"Bearer {token('all')[:-1]}"]
                 # The hash of a token, which a stolen file of tokens has, is no token.
                 wrong += [f"Bearer {hashlib.sha256(token('all').encode()).hexdigest()}", f"Bearer {token('all').upper()}", token("all")]
                 self.assertEqual({status({"authorization": value}) for value in wrong}, {401})
-                self.assertEqual(status({}), 401)
-                self.assertEqual(self.ask(method, f"{filled(path)}?access_token={token('all')}", body, json_type).status, 401)
-                may = {name for name in RIGHTS if status(bearer(name)) not in (401, 403)}
-                any_token = path == "/v1/token"
-                right = "publishes" if path == "/v1/events" and method == "POST" else NEEDS[method.lower()]
-                expected = set(RIGHTS) if any_token else {right, "all"} | ({"mails"} if right == "publishes" else set())
-                self.assertEqual(may, expected)
-                tried += len(wrong) + 2 + len(RIGHTS)
-        print(f"{tried} requests with tokens of the wrong kind")
-        self.assertEqual(self.send("mails", "POST", "/v1/events", {"type": "plain"}).status, 403)
-        lines = '{"type": "plain"}\n{"cancel": {"type": "mail", "id": "x"}}\n{"type": "mail", "delay": "1h"}\n'
-        answer = self.ask("POST", "/v1/events", lines, {"content-type": "application/x-ndjson", **bearer("mails")})
-        answers = [json.loads(line) for line in answer.text.splitlines()]
-        self.assertEqual(["error" in one for one in sorted(answers, key=lambda one: one["line"])], [True, True, False], answers)
+                self.assertEqual((status({}), status({}, f"?access_token={token('all')}")), (401, 401))
         two = f"authorization: Bearer wrong\r\nauthorization: Bearer {token('all')}\r\n"
         self.assertIn(b" 401 ", self.raw(f"GET /v1/token HTTP/1.1\r\nhost: a\r\n{two}connection: close\r\n\r\n".encode()).split(b"\r\n")[0])
 
@@ -90,38 +66,11 @@ class Attacks(Case):
             with self.subTest(answer.text[:80]):
                 self.check_inert(answer)
 
-    def test_the_time_of_a_wrong_token_tells_nothing(self):
-        """The tokens of a request are hashed, so nobody can choose their hash but by trying. These share 0 to 4 digits with a known one."""
-        by_digits = {}
-        counter = 0
-        while len(by_digits) < 5 or any(len(texts) < 8 for texts in by_digits.values()):
-            text = f"guess{counter}"
-            counter += 1
-            digest = hashlib.sha256(text.encode()).hexdigest()
-            shared = next(at for at in range(64) if digest[at] != self.target[at])
-            if shared < 5 and len(by_digits.setdefault(shared, [])) < 8:
-                by_digits[shared].append(text)
-        times = {shared: [] for shared in by_digits}
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for n in range(20_000):
-                # By turns, so that what else this machine does meets all.
-                shared = n % 5
-                text = by_digits[shared][n // 5 % 8]
-                request = f"GET /v1/token HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {text.ljust(16, ' ')}\r\n\r\n".encode()
-                began = time.perf_counter_ns()
-                connection.sendall(request)
-                received = b""
-                while b"}" not in received:
-                    received += connection.recv(4096)
-                times[shared].append((time.perf_counter_ns() - began) / 1000)
-                assert b" 401 " in received
-        medians = {shared: statistics.median(of) for shared, of in sorted(times.items())}
-        half = {shared: abs(statistics.median(of[::2]) - statistics.median(of[1::2])) for shared, of in times.items()}
-        print("median of a wrong token by digits that its hash shares, in µs:", {shared: round(of, 1) for shared, of in medians.items()})
-        # Two halves of the same tokens differ by chance: different tokens may differ by not much more.
-        spread = max(medians.values()) - min(medians.values())
-        self.assertLess(spread, max(10 * max(half.values()), 0.1 * min(medians.values())), half)
+    def test_a_browser_that_shows_the_picture_runs_nothing_of_it(self):
+        answer = self.ask("GET", "/v1/topology.svg", headers=bearer("reads"))
+        self.assertEqual((answer.status, answer.headers["content-type"]), (200, "image/svg+xml"))
+        policy = answer.headers["content-security-policy"].split("; ")
+        self.assertTrue({"default-src 'none'", "sandbox"} <= set(policy) and not any(part.startswith("script-src") for part in policy), policy)
 
     def test_no_header_and_no_line_is_smuggled_in(self):
         for text in ("a\r\nx-evil: 1", "a\nb", "a\0b", "\x7f", "é\u2028", "\ud83d\ude00"):
@@ -165,16 +114,13 @@ class Attacks(Case):
                 # The id of the event is in the answer, however long it is.
                 self.assertLess(len(answer.text), len(body) + 4096)
                 self.check_inert(answer)
-        for what, body in {"pause": b'{"type":"mail","all":1e400}', "deep": b'{"reason":' + b"[" * deep, "letters": b'{"limit":-1,"rate":1e99}'}.items():
-            for path in ("/v1/pauses", "/v1/pauses/end", "/v1/events/mail/cancel", "/v1/events/mail/reschedule", "/v1/dead-letters/replay"):
-                answer = self.send("all", "POST", path, body)
-                self.assertIn(answer.status, (400, 404, 413, 422), answer.text)
+        for path, body in {"/v1/pauses": b'{"type":"mail","all":1e400}', "/v1/pauses/end": b'{"reason":' + b"[" * deep,
+                           "/v1/events/mail/cancel": b'{"id":' + b"[" * deep, "/v1/dead-letters/replay": b'{"limit":-1,"rate":1e99}'}.items():
+            self.assertEqual(self.send("all", "POST", path, body).status, 400, path)
         # The payload is sent as the text that stands there, whatever numbers it has.
         for payload in ("1e999", "123456789012345678901234567890.000", '{"a":1,"a":2}', "[" * deep + "]" * deep, r'"\ud800"'):
-            body = f'{{"type":"mail","delay":"1h","payload":{payload}}}'
-            answer = self.send("all", "POST", "/v1/events", body)
-            self.assertIn(answer.status, (201, 400, 422), answer.text)
-            print(f"payload {payload[:40]}: {answer.status}")
+            with self.subTest(payload[:40]):
+                self.assertEqual(self.send("all", "POST", "/v1/events", f'{{"type":"mail","delay":"1h","payload":{payload}}}').status, 201)
 
     def test_the_values_of_an_array_are_no_fields(self):
         """Those who write `[…]` may mean anything but to discard letters."""
@@ -259,7 +205,7 @@ class Local(Case):
         answer = self.ask("OPTIONS", "/v1/events", headers=asked)
         self.assertFalse([name for name in answer.headers if name.startswith("access-control")])
         self.assertEqual(self.ask("GET", "/v1/events/mail?id=forged").status, 404)
-        # A target in absolute form names the host too.
-        for target, host in (("http://evil.example/v1/pauses", own), (f"http://{own}/v1/pauses", "evil.example")):
+        # A target in absolute form names the host too. No browser sends one to a server that is no proxy.
+        for target, host, status in (("http://evil.example/v1/pauses", own, b"200"), (f"http://{own}/v1/pauses", "evil.example", b"403")):
             answer = self.raw(f"GET {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
-            print(f"target {target.replace(str(self.port), 'PORT')}, Host {host.replace(str(self.port), 'PORT')}: {answer[9:12].decode()}")
+            self.assertEqual(answer[9:12], status, target)

@@ -61,7 +61,6 @@ class Protocol(Case):
         shapes |= {what: ("transfer-encoding: chunked\r\n", body) for what, body in chunks.items()}
         requests = {what: post(headers, body + HIDDEN) for what, (headers, body) in shapes.items()}
         answered = self.answers_of_all(requests)
-        print(answered)
         for what, statuses_of in answered.items():
             self.assertLessEqual(len(statuses_of), 1, f"{what}: the server took the rest for a request")
 

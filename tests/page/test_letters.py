@@ -2,7 +2,8 @@
 
 import json
 
-from harness import SCRIPT, Case, eventually, expect
+from harness import SCRIPT, Case, expect
+from serving import eventually
 
 
 class Letters(Case):

@@ -4,7 +4,8 @@ import json
 import os
 import unittest
 
-from harness import DESKTOP, PHONE, Case, eventually, expect
+from harness import DESKTOP, PHONE, Case, expect
+from serving import eventually
 
 
 @unittest.skipUnless(os.environ.get("HATCHERY_PICTURES"), "scripts/page --pictures writes them")

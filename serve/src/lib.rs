@@ -25,9 +25,9 @@
 //!
 //! - `operations`: every operation with its right and its answers, as one table. The routes and the `description`
 //!   (`/v1/openapi.json`) are made of it.
-//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `search`, `trace`, `changes`, `topology`, `schedules`, `holder`: the operations. `lookup`: which events
-//!   Redis knows before they are published. `page`: the page for
-//!   people, which calls them.
+//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `search`, `trace`, `changes`, `topology`,
+//!   `schedules`, `holder`: the operations. `lookup`: which events Redis knows before they are published. `page`: the page for people, which
+//!   calls them.
 //! - `figures`: what the status says, as metrics.
 //! - `backend`: what they ask of the servers beside the publisher and the events.
 //! - `tokens`, `local`, `guard`: who may call them. `problem`: what they answer if something is wrong.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use axum::{
     Extension,
     extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{
+        StatusCode,
+        header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE},
+    },
     response::{IntoResponse as _, Response},
 };
 use hatchery_admin::{
@@ -19,6 +22,8 @@ use crate::{answer::answer, api::Api, problem::Problem, tokens::Caller};
 
 /// The media type of a picture.
 pub(crate) const SVG: &str = "image/svg+xml";
+/// A browser draws the picture with its own style, and nothing else of it runs or is fetched.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox";
 
 /// The topology, and how many messages are where.
 #[derive(Serialize, JsonSchema)]
@@ -80,5 +85,6 @@ pub(crate) async fn show(
 }
 
 pub(crate) async fn picture(State(api): State<Arc<Api>>) -> Response {
-    ([(CONTENT_TYPE, SVG)], svg(&Picture::new(api.backend.topology()))).into_response()
+    let headers = [(CONTENT_TYPE, SVG), (CONTENT_SECURITY_POLICY, POLICY)];
+    (headers, svg(&Picture::new(api.backend.topology()))).into_response()
 }

@@ -12,6 +12,7 @@ import time
 
 PORT, TOKEN = int(sys.argv[1]), sys.argv[2]
 HEAD = f"host: localhost\r\nauthorization: Bearer {TOKEN}\r\n"
+SLOW = int(os.environ.get("HATCHERY_CONNECTIONS", "500"))
 EVENT = b'{"type": "plain"}'
 
 
@@ -68,6 +69,10 @@ class Client:
 
     async def slow_bodies(self, _):
         await self.drip(post("content-length: 60000"), b" ", 0.5)
+
+    async def slow_chunks(self, _):
+        """A body that may become as long as the longest."""
+        await self.drip(post("transfer-encoding: chunked"), b"1\r\n \r\n", 0.5)
 
     async def slow_batches(self, _):
         await self.drip(post("transfer-encoding: chunked", media_type="application/x-ndjson"), b"1\r\n \r\n", 0.5)
@@ -130,7 +135,7 @@ class Client:
 
 
 ATTACKS = {
-    "slow_headers": 500, "slow_bodies": 500, "slow_batches": 200, "idle": 10_000, "big_headers": 20, "many_headers": 20, "wrong_lengths": 45, "chunks": 40,
+    "slow_headers": SLOW, "slow_bodies": SLOW, "slow_chunks": SLOW, "slow_batches": SLOW, "idle": 10_000, "big_headers": 20, "many_headers": 20, "wrong_lengths": 45, "chunks": 40,
     "large_bodies": 8, "pipelined": 10, "unread": 60, "half_closed": 20, "reset": 50, "junk": 20,
 }
 

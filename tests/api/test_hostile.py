@@ -12,13 +12,14 @@ from pathlib import Path
 from harness import Case, token
 
 SECONDS = float(os.environ.get("HATCHERY_SECONDS", "3"))
+SLOW = int(os.environ.get("HATCHERY_CONNECTIONS", "500"))
 RATE = 50
 CONNECTIONS = 8
 # What a request that could not be carried out yet is answered with, beside no answer at all.
 LATER = (429, 503)
 # In MiB: 512 for requests with one event, and 8 batches.
 MOST_MEMORY = 1024
-ATTACKS = ("slow_headers", "slow_bodies", "slow_batches", "big_headers", "many_headers", "wrong_lengths", "chunks", "large_bodies", "pipelined",
+ATTACKS = ("slow_headers", "slow_bodies", "slow_chunks", "slow_batches", "big_headers", "many_headers", "wrong_lengths", "chunks", "large_bodies", "pipelined",
            "half_closed", "reset", "junk", "idle", "unread")
 
 
@@ -73,6 +74,11 @@ class Publisher:
         return int(answer[9:12])
 
 
+def seconds_of(attack):
+    """It takes a client some seconds to open ten thousand connections."""
+    return max(SECONDS, 10) if attack == "idle" or attack.startswith("slow") and SLOW > 1000 else SECONDS
+
+
 def close(connection):
     if connection:
         connection[1].close()
@@ -89,7 +95,7 @@ class Hostile(Case):
         for attack in ("none", *ATTACKS, "none"):
             ended = asyncio.Event()
             publishing = asyncio.ensure_future(publisher.run(ended, attack))
-            during = asyncio.ensure_future(self.served_anew(SECONDS / 2 if attack != "idle" else 8))
+            during = asyncio.ensure_future(self.served_anew(seconds_of(attack) * 0.7))
             told = await self.attack(attack)
             new = await during
             ended.set()
@@ -99,15 +105,14 @@ class Hostile(Case):
             print(f"{attack:14} {statistics.median(times):6.0f} {p99:7.0f} {times[-1]:7.0f}  {now:3} of {most:3}  {publisher.statuses}; "
                   f"a new connection {new:.1f} s; attackers {told}", flush=True)
             self.assertLess(most, MOST_MEMORY, attack)
-        lost = publisher.confirmed - set(self.taken("api.processor.mail"))
+        lost = publisher.confirmed - set(self.taken(f"{self.name}.processor.mail"))
         self.assertEqual(lost, set())
         print(f"{len(publisher.confirmed)} events confirmed, all of them in the queue")
 
     async def attack(self, attack):
         if attack == "none":
             return await asyncio.sleep(SECONDS)
-        # It takes a client some seconds to open so many connections.
-        seconds = max(SECONDS, 10) if attack == "idle" else SECONDS
+        seconds = seconds_of(attack)
         command = [sys.executable, Path(__file__).with_name("hostile.py"), str(self.port), token("all"), attack, str(seconds)]
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
         out, _ = await asyncio.wait_for(process.communicate(), seconds + 120)

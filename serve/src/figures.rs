@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use hatchery::{
-    CancellationToken,
-    internals::meter::{Kind, Label, Metric},
-};
-use hatchery_admin::{Backend, status::Status};
+use hatchery::internals::meter::{Kind, Label, Metric};
+use hatchery_admin::status::Status;
 use metrics::{describe_gauge, gauge};
 use serde_json::Value;
 use tokio::time::sleep;
+
+use crate::api::Api;
 
 /// How long after a look the next one begins, however often the metrics are read: each look makes the broker list its queues.
 const EVERY: Duration = Duration::from_secs(30);
@@ -57,7 +56,7 @@ const fn row(name: &'static str, labels: &'static [Label], about: &'static str) 
 }
 
 /// Looks at the status again and again until the stop, and sets the metrics of [`METRICS`].
-pub async fn measure_status(backend: Arc<dyn Backend>, stop: CancellationToken) {
+pub(crate) async fn measure(api: Arc<Api>) {
     for metric in &METRICS {
         describe_gauge!(metric.name, metric.unit(), metric.about);
     }
@@ -65,16 +64,16 @@ pub async fn measure_status(backend: Arc<dyn Backend>, stop: CancellationToken) 
     let (mut found, mut was_told) = (BTreeSet::new(), false);
     let looks = async {
         loop {
-            // A panic ends the look alone.
-            let asked = Arc::clone(&backend);
-            let looked = tokio::spawn(async move { asked.status().await.map_err(|error| error.to_string()) }).await;
-            match looked.unwrap_or_else(|error| Err(error.to_string())) {
+            match api.status().await {
                 Ok(status) => {
                     set(&status, &mut found);
                     was_told = false;
                 }
-                Err(error) if !was_told => {
-                    tracing::warn!(%error, "the status cannot be looked up; its metrics stay as they are, trying again");
+                Err(problem) if !was_told => {
+                    tracing::warn!(
+                        error = problem.detail(),
+                        "the status cannot be looked up; its metrics stay as they are, trying again"
+                    );
                     was_told = true;
                 }
                 Err(_) => {}
@@ -82,7 +81,7 @@ pub async fn measure_status(backend: Arc<dyn Backend>, stop: CancellationToken) 
             sleep(EVERY).await;
         }
     };
-    stop.run_until_cancelled(looks).await;
+    api.stop.run_until_cancelled(looks).await;
 }
 
 /// Sets the metrics. `found` has the kinds and severities that were found before, which are 0 once they are found no more.

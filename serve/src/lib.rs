@@ -74,7 +74,6 @@ pub use hatchery_admin::Backend;
 
 pub use self::{
     backend::Servers,
-    figures::measure_status,
     server::{Entrance, EntranceError, serve},
     tokens::{Tokens, TokensError},
 };

@@ -2,16 +2,18 @@
 
 use std::{io, sync::Arc};
 
+use futures_util::future::OptionFuture;
 use hatchery::{CancellationToken, Events, Publisher};
 use hatchery_admin::Backend;
 use tokio::net::TcpListener;
 
-use crate::{api::Api, changes, connections, operations::router, tokens::Tokens};
+use crate::{api::Api, changes, connections, figures, operations::router, tokens::Tokens};
 
 /// Where a server listens, and whom it answers.
 pub struct Entrance {
     listener: TcpListener,
     tokens: Option<Tokens>,
+    is_measured: bool,
 }
 
 /// Why a server cannot listen.
@@ -37,7 +39,13 @@ impl Entrance {
         if tokens.is_none() && !listener.local_addr()?.ip().is_loopback() {
             return Err(EntranceError::NotLocal);
         }
-        Ok(Self { listener, tokens })
+        Ok(Self { listener, tokens, is_measured: false })
+    }
+
+    /// Has the status told in metrics too, twice a minute.
+    #[must_use]
+    pub fn measured(self, is_measured: bool) -> Self {
+        Self { is_measured, ..self }
     }
 }
 
@@ -50,10 +58,11 @@ pub async fn serve(
     backend: Arc<dyn Backend>,
     stop: CancellationToken,
 ) {
-    let Entrance { listener, tokens } = entrance;
+    let Entrance { listener, tokens, is_measured } = entrance;
     let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
     tracing::info!(address, tokens = tokens.is_some(), "the server listens");
     let api = Arc::new(Api::new(publisher, events, backend, tokens, stop.clone()));
     let work = api.work.clone();
-    tokio::join!(connections::serve(listener, router(&api), work, stop), changes::look(Arc::clone(&api)));
+    let measuring = OptionFuture::from(is_measured.then(|| figures::measure(Arc::clone(&api))));
+    tokio::join!(connections::serve(listener, router(&api), work, stop), changes::look(Arc::clone(&api)), measuring);
 }

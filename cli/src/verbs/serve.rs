@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use futures_util::future::OptionFuture;
 use hatchery::{CancellationToken, Hatchery, Topology, internals::bounded_file};
-use hatchery_serve::{Entrance, EntranceError, Servers, Tokens, measure_status};
+use hatchery_serve::{Entrance, EntranceError, Servers, Tokens};
 use tokio::time::{sleep, timeout};
 
 use crate::{
@@ -112,9 +112,8 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     let (publisher, events) = (hatchery.publisher(), hatchery.events());
     let servers = Arc::new(Servers::new(Arc::clone(&hatchery), admin));
-    let measured = listening.as_ref().map(|_| measure_status(Arc::clone(&servers) as _, stop.clone()));
-    let serving = hatchery_serve::serve(entrance, publisher, events, servers, stop);
-    let both = async { tokio::join!(serving, OptionFuture::from(measured), OptionFuture::from(renewed)) };
+    let serving = hatchery_serve::serve(entrance.measured(listening.is_some()), publisher, events, servers, stop);
+    let both = async { tokio::join!(serving, OptionFuture::from(renewed)) };
     let served = at_once.run_until_cancelled(both).await;
     // A request that was cut off, or a probe, may still have it.
     if let Some(hatchery) = Arc::into_inner(hatchery) {

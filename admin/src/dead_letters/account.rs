@@ -57,7 +57,7 @@ impl Tally {
         let others = self.others + looked.sum(|seen| seen.read).saturating_sub(selected);
         looked
             .unknown
-            .map_or(Ok(Self { ready, unread, others, ..self }), |error| Err(DeadLettersError::Register(error)))
+            .map_or(Ok(Self { ready, others, unread, ..self }), |error| Err(DeadLettersError::Register(error)))
     }
 }
 

@@ -67,7 +67,9 @@ pub(super) async fn read<'a>(
             Ok(seen) => seen,
             Err(error) => return keep_missing(&mut missing, error, queue, output),
         };
-        unseen(queue, seen.unread(), seen.consumers).iter().for_each(|warning| output.warn(warning));
+        for warning in unseen(queue, seen.unread(), seen.consumers) {
+            output.warn(&warning);
+        }
         if seen.read > 0 {
             warn_left_file(queue, output);
         }

@@ -107,7 +107,9 @@ pub(super) async fn sweep(
             Swept { tally, consumers: 0, interrupted: true, error: None }
         });
         let warnings = account.add(queue, bounds, &swept);
-        warnings.iter().for_each(|warning| output.warn(warning));
+        for warning in &warnings {
+            output.warn(warning);
+        }
         unseen |= !warnings.is_empty();
         let Swept { error, interrupted, .. } = swept;
         end = error.map_or(Ok(()), |error| keep_missing(&mut missing, error, queue, output)).map(|()| interrupted);

@@ -96,6 +96,7 @@ impl Verb {
                 | Self::Status(_)
                 | Self::Schedule(_)
                 | Self::Events(_)
+                | Self::DeadLetter(_)
                 | Self::Dev(_)
                 | Self::Init(_)
                 | Self::Validate(_)

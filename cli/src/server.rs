@@ -28,8 +28,8 @@ use crate::{
 const CONNECTING: Duration = Duration::from_secs(5);
 /// How long an answer may take: a request for the status waits for others for a minute, and then takes twelve seconds.
 const ANSWER: Duration = Duration::from_secs(90);
-/// How long the answers to a batch may take: the server reads it for up to five minutes.
-const BATCH: Duration = Duration::from_mins(6);
+/// How long the answers to a batch or a replay may take: the server works on it for up to five minutes.
+const LONG: Duration = Duration::from_mins(6);
 
 /// A server, and the right to ask it.
 pub(crate) struct Server {
@@ -73,6 +73,11 @@ impl Declined {
     /// Whether the server knows nothing of this name.
     pub(crate) fn is_unknown(&self) -> bool {
         self.answered.as_ref().is_some_and(|problem| problem.code == StatusCode::NOT_FOUND)
+    }
+
+    /// Whether the request conflicts with what there is.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.answered.as_ref().is_some_and(|problem| problem.code == StatusCode::CONFLICT)
     }
 
     /// Returns the exit code, as of a verb that asks the broker itself.
@@ -154,6 +159,13 @@ impl Server {
         self.ask(self.client.post(self.at(path)).header(CONTENT_TYPE, "application/json").body(body)).await
     }
 
+    /// Sends a request that may take minutes.
+    pub(crate) async fn post_long<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
+        let body = serde_json::to_string(body)?;
+        let request = self.client.post(self.at(path)).header(CONTENT_TYPE, "application/json").body(body);
+        self.ask(request.timeout(LONG)).await
+    }
+
     /// Returns the types of the file that use the register.
     pub(crate) async fn registered(&self) -> anyhow::Result<Vec<String>> {
         #[derive(Deserialize)]
@@ -180,7 +192,7 @@ impl Server {
             let until = Instant::now() + patience;
             let answer = loop {
                 let request = self.client.post(self.at("/v1/events")).header(CONTENT_TYPE, "application/x-ndjson");
-                match self.answer(request.body(lines.clone()).timeout(BATCH)).await {
+                match self.answer(request.body(lines.clone()).timeout(LONG)).await {
                     Ok(answer) => break answer,
                     Err(declined) => match declined.again {
                         Some(after) if Instant::now() + after < until => sleep(after).await,

@@ -122,6 +122,20 @@ impl Counts {
     }
 }
 
+impl From<&Counts> for Tally {
+    fn from(counts: &Counts) -> Self {
+        let &Counts { ready, done, would_be_done, obsolete, unreadable, not_selected, unread } = counts;
+        Self {
+            ready,
+            done: done.or(would_be_done).unwrap_or_default(),
+            obsolete,
+            unreadable,
+            others: not_selected,
+            unread,
+        }
+    }
+}
+
 impl SweptLetters {
     /// Returns the answer of a dry run.
     #[must_use]

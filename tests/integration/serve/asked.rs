@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
-use super::client::Serving;
+use super::{client::Serving, letters::dead};
 use crate::support::{
     broker::eventually,
     declared::Declared,
@@ -152,6 +152,60 @@ async fn what_no_server_does_is_refused_by_its_flag() {
         let refused = asked(&place, &serving, line).await.expect(2);
         assert!(refused.stderr.contains(flag), "{line}: {refused:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn letters_are_looked_at_replayed_and_discarded_by_a_server_as_by_the_broker() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let (place, serving) = (Place::new(&declared), Serving::start(&declared).await);
+    let same = async |line: &str, code| same(&place, &serving, line, code).await;
+    same("dead-letter list", 0).await;
+    dead(&declared, &serving, &["a"], "HTTP 503").await;
+    dead(&declared, &serving, &["b"], "no such address").await;
+    dead(&declared, &serving, &["c"], "HTTP 503").await;
+    for line in [
+        "dead-letter list",
+        "-o json dead-letter list",
+        "-o ndjson dead-letter list",
+        "dead-letter list --events --limit 2",
+        "-o json dead-letter list --events --type mail",
+        "-o ndjson dead-letter list --events --reason address",
+        "dead-letter list --unrouted",
+        "dead-letter show a",
+        "-o json dead-letter show --reference r-b",
+        "dead-letter show a --payload-limit 3",
+        "dead-letter replay",
+        "-o json dead-letter replay --limit 1",
+        "-o json dead-letter discard --reason address",
+        "dead-letter discard --obsolete",
+    ] {
+        same(line, 0).await;
+    }
+    same("dead-letter show never", 1).await;
+    same("dead-letter replay --id never", 1).await;
+    same("dead-letter list --type mial", 1).await;
+    for flag in ["--wait 1s", "--type mail --type sms"] {
+        let refused = asked(&place, &serving, &format!("dead-letter list {flag}")).await.expect(2);
+        assert!(refused.stderr.contains(&flag[..6]), "{refused:?}");
+    }
+
+    let saved = place.path("saved").display().to_string();
+    let discard = format!("-o json dead-letter discard --reason address --save {saved} --yes");
+    let discarded: Value = serde_json::from_str(&asked(&place, &serving, &discard).await.expect(0).stdout).unwrap();
+    assert_eq!((&discarded["dry_run"], &discarded["letters"]["done"]), (&json!(false), &json!(1)), "{discarded:#}");
+    let line: Value = serde_json::from_str(&place.lines("saved")[0]).unwrap();
+    assert_eq!((&line["id"], place.lines("saved").len()), (&json!("b"), 1), "{line:#}");
+    let replayed = asked(&place, &serving, "dead-letter replay --rate 50/s --yes").await.expect(0);
+    assert_eq!(replayed.stdout, "Replayed: 2 letters.\n");
+    assert_eq!(declared.amqp().await.ready(&declared.dead_letters("mail")).await, 0);
+    let batch = ["publish", "--batch", &saved];
+    assert_eq!(place.run(&mut by_server(&place, &serving, &batch)).await.expect(0).stdout, "1 published, 0 refused\n");
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "mail", |_| hatchery::Outcome::Done);
+    let mut ids: Vec<String> = worker.runs.reach(3).await.into_iter().map(|seen| seen.event.id).collect();
+    ids.sort();
+    assert_eq!(ids.len(), 3, "{ids:?}");
+    worker.stop().await;
 }
 
 #[tokio::test]

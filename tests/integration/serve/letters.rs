@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 /// Publishes events, and waits until they are dead letters.
-async fn dead(declared: &Declared, serving: &Serving, ids: &[&str], why: &'static str) {
+pub(super) async fn dead(declared: &Declared, serving: &Serving, ids: &[&str], why: &'static str) {
     let hatchery = declared.connect().await;
     let before = declared.amqp().await.ready(&declared.dead_letters("mail")).await;
     let worker = Working::start(&hatchery, "mail", move |_| Outcome::DeadLetter { reason: why.into() });

@@ -4,11 +4,12 @@ use std::{path::PathBuf, sync::Arc};
 
 use hatchery_admin::dead_letters::{Bounds, DeadLetters, Keep, Letter, LetterQueue, Sweep, Verb};
 
-use super::{connection::with_letters, file::LetterFile, filters::Filters, report};
+use super::{connection::with_letters, file::LetterFile, filters::Filters, report, served::Asked};
 use crate::{
     args::{Common, UsageError},
     exit::Exit,
     output::Output,
+    server::Server,
 };
 
 /// Remove letters, after writing them to a file
@@ -55,6 +56,15 @@ pub(super) struct Args {
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     if args.yes && args.save.is_none() {
         return Err(UsageError("--yes needs --save: discarded letters are written to a file first".to_owned()).into());
+    }
+    if let Some(server) = Server::named(common)? {
+        let mut fields = args.filters.fields()?;
+        fields.insert("obsolete".to_owned(), args.obsolete.into());
+        let asked = Asked { server: &server, filters: &args.filters, fields, verb: Verb::Discard, output };
+        return match args.save.as_deref().filter(|_| args.yes) {
+            Some(path) => asked.discard(args.limit, &LetterFile::open(path)?).await,
+            None => asked.dry_run(args.limit).await,
+        };
     }
     with_letters(common, &args.filters, output, async |letters, queues| discard(letters, queues, args, output).await)
         .await

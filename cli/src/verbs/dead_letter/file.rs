@@ -28,8 +28,13 @@ impl LetterFile {
             lines.extend(line(letter)?);
             lines.push(b'\n');
         }
+        self.append(&lines)
+    }
+
+    /// Writes lines, and returns once they are on the disk.
+    pub(super) fn append(&self, lines: &[u8]) -> io::Result<()> {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(&lines)?;
+        file.write_all(lines)?;
         file.sync_data()
     }
 }

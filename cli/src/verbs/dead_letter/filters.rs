@@ -8,6 +8,12 @@ use hatchery_admin::{
     notation::parse_moment,
 };
 use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::{args::UsageError, server::Server};
+
+/// How long to wait for another reader, if nobody says.
+const WAIT: &str = "2m";
 
 /// The flags of a selection. A letter must match all of them.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -42,7 +48,7 @@ pub(super) struct Filters {
     unrouted: bool,
 
     /// How long to wait while another `topology dead-letter` reads a queue
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = WAIT, value_parser = parse_duration)]
     #[arg(help_heading = None)]
     pub(super) wait: Duration,
 }
@@ -60,6 +66,30 @@ impl Filters {
             obsolete: false,
             digests: None,
         }
+    }
+
+    /// Whether the letters are those about an object.
+    pub(super) const fn has_reference(&self) -> bool {
+        self.reference.is_some()
+    }
+
+    /// Returns the selection as the fields of a request to a server. Fails if it has more than one type, or another wait than a server has.
+    pub(super) fn fields(&self) -> Result<Map<String, Value>, UsageError> {
+        Server::refuse(&[
+            ("more than one --type", self.types.len() > 1),
+            ("--wait", self.wait != parse_duration(WAIT).unwrap_or_default()),
+        ])?;
+        let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
+        let fields = [
+            ("type", self.types.first().cloned()),
+            ("reference", self.reference.clone()),
+            ("id", self.id.clone()),
+            ("reason", self.reason.clone()),
+            ("since", time(self.since)),
+            ("until", time(self.until)),
+        ];
+        let given = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Value::from(value?))));
+        Ok(given.chain([("unrouted".to_owned(), self.unrouted.into())]).collect())
     }
 
     /// Returns the flag that selects the queues, for commands in messages.

@@ -11,12 +11,14 @@ use serde::Serialize;
 use super::{
     connection::{read, with_letters},
     filters::Filters,
+    served,
     view::{cut, letters, time},
 };
 use crate::{
     args::Common,
-    exit::Exit,
+    exit::{Ended, Exit},
     output::{DIM, Format, Output},
+    server::Server,
     text::sentence,
 };
 
@@ -93,6 +95,9 @@ pub(crate) struct LettersView {
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        return by_server(&server, args, output).await;
+    }
     with_letters(common, &args.filters, output, async |letters, queues| list(letters, queues, args, output).await).await
 }
 
@@ -111,6 +116,28 @@ async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     }
     let exit = list.end(looked.queues(), looked.unknown.is_none())?;
     missing.map_or(Ok(exit), Err)
+}
+
+async fn by_server(server: &Server, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    Server::refuse(&[("--limit above 1000", args.limit > served::LISTED)])?;
+    // A list of lines has no limit of its own.
+    let limit = if output.format == Format::Ndjson { served::LISTED } else { args.limit };
+    let found = served::find(server, &args.filters, None, limit, output).await?;
+    let (of_letters, shown) = (found.found, u64::try_from(found.letters.len())?);
+    let (groups, mut events) = if args.events {
+        (Vec::new(), found.letters.into_iter().map(|whole| whole.letter).collect::<Vec<_>>())
+    } else {
+        (found.groups, Vec::new())
+    };
+    if output.format == Format::Ndjson {
+        std::mem::take(&mut events).into_iter().try_for_each(|event| output.json(&Line::Event(event)))?;
+    }
+    let exit = tell(args, groups, events, (found.queues, of_letters, found.obsolete), output)?;
+    if args.events && output.format == Format::Ndjson && shown < of_letters {
+        let message = format!("a server lists up to {} letters, and {of_letters} are found", served::LISTED);
+        return Err(Ended::new(Exit::Partly, message).into());
+    }
+    Ok(exit)
 }
 
 /// The content of the list.
@@ -146,20 +173,31 @@ impl List<'_> {
             return Err(error.into());
         }
         let groups: Vec<GroupView> = groups.largest_first().iter().map(group_view).collect();
-        match output.format {
-            Format::Ndjson => groups.into_iter().try_for_each(|group| output.json(&Line::Group(group)))?,
-            Format::Json if args.events => {
-                let more = found > u64::try_from(events.len())?;
-                output.json(&Answer::Events(LettersView { queues, found, events, more }))?;
-            }
-            Format::Json => {
-                let obsolete = is_known.then_some(obsolete);
-                output.json(&Answer::Groups(GroupsView { queues, found, obsolete, groups }))?;
-            }
-            Format::Text => output.print(&screen(&groups, &events, found, obsolete, Output::columns()))?,
-        }
-        Ok(Exit::Done)
+        tell(args, groups, events, (queues, found, is_known.then_some(obsolete)), output)
     }
+}
+
+/// Shows the groups, or the letters unless their lines were written before.
+fn tell(
+    args: &Args,
+    groups: Vec<GroupView>,
+    events: Vec<LetterView>,
+    (queues, found, obsolete): (Vec<QueueView>, u64, Option<u64>),
+    output: Output,
+) -> anyhow::Result<Exit> {
+    match output.format {
+        Format::Ndjson => groups.into_iter().try_for_each(|group| output.json(&Line::Group(group)))?,
+        Format::Json if args.events => {
+            let more = found > u64::try_from(events.len())?;
+            output.json(&Answer::Events(LettersView { queues, found, events, more }))?;
+        }
+        Format::Json => output.json(&Answer::Groups(GroupsView { queues, found, obsolete, groups }))?,
+        Format::Text => {
+            let obsolete = obsolete.unwrap_or_default();
+            output.print(&screen(&groups, &events, found, obsolete, Output::columns()))?;
+        }
+    }
+    Ok(Exit::Done)
 }
 
 /// Returns the list of groups, or of letters if there are no groups.

@@ -7,6 +7,7 @@ mod filters;
 mod list;
 mod replay;
 mod report;
+mod served;
 mod show;
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,13 @@ use hatchery::{parse_duration, parse_time};
 use hatchery_admin::dead_letters::{Bounds, DeadLetters, Due, LetterQueue, Sweep, Verb};
 use jiff::Timestamp;
 
-use super::{connection::with_letters, filters::Filters, report};
-use crate::{args::Common, exit::Exit, output::Output};
+use super::{
+    connection::with_letters,
+    filters::Filters,
+    report,
+    served::{self, Asked},
+};
+use crate::{args::Common, exit::Exit, output::Output, server::Server};
 
 /// Publish the events of letters again, as if they had not failed
 #[derive(clap::Args)]
@@ -58,20 +63,39 @@ pub(super) struct Args {
     yes: bool,
 }
 
+impl Args {
+    /// Returns the time that is given to the events, if one is.
+    fn due(&self) -> Option<Timestamp> {
+        self.at.or_else(|| Timestamp::now().checked_add(self.delay?).ok())
+    }
+}
+
 fn parse_rate(text: &str) -> Result<NonZeroU32, String> {
     let number = text.strip_suffix("/s").unwrap_or(text);
     number.parse().map_err(|_| "not a rate; write it like 50/s".to_owned())
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        let mut fields = args.filters.fields()?;
+        if let Some(at) = args.due() {
+            fields.insert("at".to_owned(), at.to_string().into());
+        }
+        if let Some(rate) = args.rate {
+            fields.insert("rate".to_owned(), rate.get().into());
+        }
+        let most = args.rate.map(|rate| u64::from(rate.get()) * served::LONGEST);
+        let asked =
+            Asked { server: &server, filters: &args.filters, fields, verb: Verb::Replay(Due::AsBefore), output };
+        return if args.yes { asked.replay(args.limit, most).await } else { asked.dry_run(args.limit).await };
+    }
     with_letters(common, &args.filters, output, async |letters, queues| replay(letters, queues, args, output).await)
         .await
 }
 
 async fn replay(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Output) -> anyhow::Result<Exit> {
     let (filters, selection) = (&args.filters, args.filters.selection());
-    let delayed = args.delay.and_then(|delay| Timestamp::now().checked_add(delay).ok());
-    let due = args.at.or(delayed).map_or(Due::AsBefore, Due::At);
+    let due = args.due().map_or(Due::AsBefore, Due::At);
     let verb = Verb::Replay(due);
     if !args.yes {
         return report::dry_run(all, queues, (filters, &selection), args.limit, verb, output).await;

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Returns the participle for letters that the verb has acted on.
-const fn done(verb: Verb) -> &'static str {
+pub(super) const fn done(verb: Verb) -> &'static str {
     match verb {
         Verb::Replay(_) => "replayed",
         Verb::Discard => "discarded",
@@ -162,7 +162,7 @@ pub(super) async fn sweep(
 }
 
 /// Returns how the verb ends, once it has printed its answer. It fails if a letter was named by its id and is not there.
-fn named(filters: &Filters, tally: Tally) -> Result<Exit, Ended> {
+pub(super) fn named(filters: &Filters, tally: Tally) -> Result<Exit, Ended> {
     match &filters.id {
         Some(id) if tally.done + tally.obsolete + tally.unreadable == 0 => {
             let list = format!("topology dead-letter list{} --events", filters.of());

@@ -11,12 +11,14 @@ use serde::Serialize;
 use super::{
     connection::{read, with_letters},
     filters::Filters,
+    served,
     view::time,
 };
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
     output::{Format, Output},
+    server::Server,
     text::{LEAST, folded},
 };
 
@@ -63,15 +65,20 @@ pub(crate) struct Answer {
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let id = args.named.clone().or_else(|| args.filters.id.clone());
+    if id.is_none() && !args.filters.has_reference() {
+        return Err(UsageError("name a letter by its id, or by --reference".to_owned()).into());
+    }
+    if let Some(server) = Server::named(common)? {
+        let (found, letters) = served::show(&server, &args.filters, id, MOST, args.payload_limit, output).await?;
+        return tell(args, found, letters, None, output);
+    }
     with_letters(common, &args.filters, output, async |letters, queues| show(letters, queues, args, output).await).await
 }
 
 async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Output) -> anyhow::Result<Exit> {
     let mut selection = args.filters.selection();
     selection.id = args.named.clone().or(selection.id);
-    if selection.id.is_none() && selection.reference.is_none() {
-        return Err(UsageError("name a letter by its id, or by --reference".to_owned()).into());
-    }
     let (mut letters, mut found) = (Vec::new(), 0);
     let each = |queue: &LetterQueue, letter: Letter, standing: Standing| {
         found += 1;
@@ -83,6 +90,16 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     if let Some(error) = &looked.unknown {
         output.warn(&format!("{error}. Whether the letter is obsolete is not known"));
     }
+    tell(args, found, letters, missing, output)
+}
+
+fn tell(
+    args: &Args,
+    found: usize,
+    letters: Vec<Whole>,
+    missing: Option<anyhow::Error>,
+    output: Output,
+) -> anyhow::Result<Exit> {
     let shown = letters.len();
     match output.format {
         Format::Json => output.json(&Answer { found, letters })?,

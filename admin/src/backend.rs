@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use hatchery::{
-    BrokerError, Topology,
+    BrokerError, EventInfo, Topology,
     internals::switches::{Pause, Paused},
 };
 
@@ -12,6 +12,7 @@ use crate::{
     dead_letters::DeliveryLimits,
     error::AdminError,
     live::Counts,
+    location::QueueCounts,
     notation::Until,
     status::Status,
     switches::Switched,
@@ -44,6 +45,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Returns what the stream of the life of events has recorded.
     async fn trace(&self, of: Trace) -> Result<Traced, BrokerError>;
+
+    /// Returns the counts of the queues in which these events may be.
+    async fn queue_counts(&self, events: Vec<EventInfo>) -> Result<QueueCounts, AdminError>;
 
     /// Returns the counts of the topology's queues, by their names.
     async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError>;

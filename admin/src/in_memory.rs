@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream;
 use hatchery::{
-    BrokerError, ConnectError, EventType, LifeCycleRecord, Topology,
+    BrokerError, ConnectError, EventInfo, EventType, LifeCycleRecord, Topology,
     internals::{
         in_memory::InMemory,
         names::{self, Names},
@@ -21,6 +21,7 @@ use crate::{
     dead_letters::DeliveryLimits,
     error::AdminError,
     live::Counts,
+    location::QueueCounts,
     notation::Until,
     results::{PauseChange, ScheduleChanges},
     schedules::Schedules,
@@ -161,10 +162,14 @@ impl Backend for InMemoryAdmin {
         let oldest = all.first().map(|record| record.at);
         let is_asked = |record: &LifeCycleRecord| {
             of.since.is_none_or(|since| record.at >= since)
-                && (of.id.is_none() || record.id == of.id)
-                && (of.reference.is_none() || record.reference == of.reference)
+                && (!record.is_of_an_event() || of.id.is_none() || record.id == of.id)
+                && (!record.is_of_an_event() || of.reference.is_none() || record.reference == of.reference)
         };
         of.first(oldest, stream::iter(all.into_iter().filter(is_asked).map(Ok))).await
+    }
+
+    async fn queue_counts(&self, _: Vec<EventInfo>) -> Result<QueueCounts, AdminError> {
+        Ok(QueueCounts::in_memory(&self.0))
     }
 
     async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError> {

@@ -49,6 +49,8 @@ mod leftover_types;
 #[doc(hidden)]
 pub mod live;
 #[doc(hidden)]
+pub mod location;
+#[doc(hidden)]
 pub mod management;
 #[doc(hidden)]
 pub mod names;

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
-use crate::event_view::EventView;
+use crate::location::KnownEvent;
 
 /// How long the records of an answer may take. Without a filter of the broker every record is read.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -27,6 +27,8 @@ pub struct Trace {
     pub event_type: Option<String>,
     /// Since this time.
     pub since: Option<Timestamp>,
+    /// Whether the trace of an event has the pauses and breakers that may concern it.
+    pub others: bool,
 }
 
 /// The records of a trace.
@@ -48,12 +50,14 @@ pub struct History {
     /// Whether there may be more records than these.
     pub more: bool,
     /// What Redis knows of the events now. Empty if only a type was asked for.
-    pub now: Vec<EventView>,
+    pub now: Vec<KnownEvent>,
     /// When the oldest record of the stream was told; `null` if the stream is empty.
     #[schemars(with = "Option<String>")]
     pub oldest: Option<Timestamp>,
     /// `all` or `failures`: what the stream is told.
     pub events: Cow<'static, str>,
+    /// How long the stream keeps records.
+    pub keep: Option<String>,
 }
 
 /// The topology has no stream that could be read.
@@ -114,7 +118,7 @@ impl Trace {
 
     /// Whether a record belongs to the trace. What concerns a type as a whole belongs to the trace of a type alone.
     fn has(&self, record: &LifeCycleRecord) -> bool {
-        self.has_type(record) && (record.is_of_an_event() || self.is_of_type())
+        self.has_type(record) && (record.is_of_an_event() || self.is_of_type() || self.others)
     }
 
     /// Reads the first records.

@@ -33,8 +33,8 @@ The broker's management API; prefer RABBITMQ_MANAGEMENT_URL, or RABBITMQ_MANAGEM
 hosts and user, port 15672; with TLS 15671, then 15672]";
 
 const SERVER_LONG: &str = "\
-A server to ask in place of the broker: `topology dev` or `topology serve`. For publish, events, dead-letter, schedule and \
-status, which then need neither a file nor a broker";
+A server to ask in place of the broker: `topology dev` or `topology serve`. For publish, events, dead-letter, schedule, \
+trace and status, which then need neither a file nor a broker";
 
 /// Flags that every verb takes, before or after the verb. clap does not parse the URLs, because its error message would
 /// repeat a wrong URL with its password. clap does not read them from the environment either, because the environment
@@ -179,7 +179,7 @@ impl Common {
     /// Refuses a server, for a verb that asks the broker itself.
     pub(crate) fn refuse_server(&self) -> Result<(), UsageError> {
         let Some(_) = self.server.as_ref().filter(|url| !url.secret().is_empty()) else { return Ok(()) };
-        let why = "--server (TOPOLOGY_URL) is for `publish`, `events` without `events show`, `dead-letter`, `schedule` and `status`; this \
+        let why = "--server (TOPOLOGY_URL) is for `publish`, `events`, `dead-letter`, `schedule`, `trace` and `status`; this \
                    verb asks the broker and Redis themselves";
         Err(UsageError(why.to_owned()))
     }

@@ -97,6 +97,7 @@ impl Verb {
                 | Self::Schedule(_)
                 | Self::Events(_)
                 | Self::DeadLetter(_)
+                | Self::Trace(_)
                 | Self::Dev(_)
                 | Self::Init(_)
                 | Self::Validate(_)

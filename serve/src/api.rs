@@ -5,8 +5,13 @@ use std::{
     time::Duration,
 };
 
-use hatchery::{CancellationToken, Events, Publisher};
-use hatchery_admin::{Backend, status::Status};
+use hatchery::{CancellationToken, EventInfo, Events, Publisher};
+use hatchery_admin::{
+    Backend,
+    event_view::view,
+    location::{KnownEvent, placed},
+    status::Status,
+};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::{Instant, timeout},
@@ -128,6 +133,17 @@ impl Api {
         Ok(status)
     }
 
+    /// Returns what is known of events, with their places if these are asked for.
+    pub(crate) async fn known(&self, known: Vec<EventInfo>, with_places: bool) -> Result<Vec<KnownEvent>, Problem> {
+        if !with_places {
+            let view = |event| KnownEvent::Event(Box::new(view(event, self.backend.topology())));
+            return Ok(known.iter().map(view).collect());
+        }
+        let count = || async { Ok::<_, Problem>(self.backend.queue_counts(known.clone()).await?) };
+        let placed = placed(&self.events, &known, count).await?;
+        Ok(placed.into_iter().map(|placed| KnownEvent::Placed(Box::new(placed))).collect())
+    }
+
     /// Fails if the broker takes no messages. Nothing has been sent then.
     pub(crate) async fn require_publishing(&self) -> Result<(), Problem> {
         match timeout(BROKER, self.backend.require_publishing()).await {
@@ -149,11 +165,12 @@ mod tests {
     };
 
     use async_trait::async_trait;
-    use hatchery::{BrokerError, Topology, testing::TestHatchery};
+    use hatchery::{BrokerError, EventInfo, Topology, testing::TestHatchery};
     use hatchery_admin::{
         AdminError, Pause, Paused, Switched, Until,
         dead_letters::DeliveryLimits,
         live::Counts,
+        location::QueueCounts,
         trace::{Trace, Traced},
     };
 
@@ -195,6 +212,10 @@ mod tests {
 
         async fn trace(&self, _: Trace) -> Result<Traced, BrokerError> {
             Ok(Traced::default())
+        }
+
+        async fn queue_counts(&self, _: Vec<EventInfo>) -> Result<QueueCounts, AdminError> {
+            unreachable!()
         }
 
         async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError> {

@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hatchery::{BrokerError, Hatchery, Topology};
+use hatchery::{BrokerError, EventInfo, Hatchery, Topology};
 use hatchery_admin::{
     Admin, AdminError, Backend, Pause, Paused, Switched, Until,
     dead_letters::DeliveryLimits,
     live::Counts,
+    location::QueueCounts,
     status::Status,
     trace::{Trace, Traced},
 };
@@ -76,6 +77,10 @@ impl Backend for Servers {
 
     async fn trace(&self, of: Trace) -> Result<Traced, BrokerError> {
         of.read(self.hatchery.life_cycle()).await
+    }
+
+    async fn queue_counts(&self, events: Vec<EventInfo>) -> Result<QueueCounts, AdminError> {
+        self.ask(async move |admin| Ok(admin.queue_counts(&events).await)).await
     }
 
     async fn counts(&self) -> Result<BTreeMap<String, Counts>, AdminError> {

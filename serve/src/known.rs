@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use axum::{
+    Extension,
     extract::{Path, State, rejection::PathRejection},
     http::{StatusCode, Uri},
     response::Response,
 };
-use hatchery_admin::{
-    batch::selected,
-    event_view::{EventView, view},
-};
+use hatchery_admin::{batch::selected, location::KnownEvent};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +17,14 @@ use crate::{
     api::Api,
     problem::Problem,
     query,
+    tokens::Caller,
 };
 
 /// What the register knows.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct KnownEvents {
     /// The events, also those that have ended, while the register remembers them.
-    events: Vec<EventView>,
+    events: Vec<KnownEvent>,
 }
 
 /// Which events.
@@ -36,21 +35,23 @@ pub(crate) struct NamedEvents {
     reference: Option<String>,
     /// The id of the one event.
     id: Option<String>,
+    /// `true`: also where the events are, from the counts of queues; takes up to twelve seconds.
+    #[serde(default)]
+    place: bool,
 }
 
 pub(crate) async fn show(
     State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
     path: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, Problem> {
     let event_type = event_type(path)?;
-    let NamedEvents { reference, id } = query::read(&uri)?;
+    let NamedEvents { reference, id, place } = query::read(&uri)?;
     let known = api.events.show(&selected(event_type, reference, id)?).await?;
     if known.is_empty() {
         return Err(Problem::new(StatusCode::NOT_FOUND, "nothing is known of such an event"));
     }
-    Ok(answer(
-        StatusCode::OK,
-        &KnownEvents { events: known.iter().map(|event| view(event, api.backend.topology())).collect() },
-    ))
+    let _place = if place { Some(api.asking.take(&caller).await?) } else { None };
+    Ok(answer(StatusCode::OK, &KnownEvents { events: api.known(known, place).await? }))
 }

@@ -8,9 +8,9 @@ use axum::{
     http::{StatusCode, Uri},
     response::Response,
 };
+use hatchery::internals::ttl::say;
 use hatchery_admin::{
     batch::selected,
-    event_view::view,
     notation::{Moment, parse_since},
     trace::{History, Trace, Traced, recorded},
 };
@@ -32,6 +32,12 @@ pub(crate) struct TracedEvents {
     /// Only records since this time, or of the last so long: `2026-06-01T09:00:00Z`, `1h`.
     #[schemars(with = "Option<Moment>")]
     since: Option<String>,
+    /// `true`: also the pauses and breakers that may concern the events.
+    #[serde(default)]
+    others: bool,
+    /// `true`: also where the events are now.
+    #[serde(default)]
+    place: bool,
 }
 
 pub(crate) async fn trace(
@@ -39,8 +45,8 @@ pub(crate) async fn trace(
     Extension(caller): Extension<Caller>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let TracedEvents { id, reference, r#type, since } = query::read(&uri)?;
-    let mut asked = Trace { id, reference, event_type: r#type, since: None };
+    let TracedEvents { id, reference, r#type, since, others, place } = query::read(&uri)?;
+    let mut asked = Trace { id, reference, event_type: r#type, since: None, others };
     if asked.is_of_type() && asked.event_type.is_none() {
         return Err(Problem::wrong("one of `id`, `reference` and `type` is missing"));
     }
@@ -48,13 +54,15 @@ pub(crate) async fn trace(
     let events = recorded(topology).map_err(|error| Problem::new(StatusCode::CONFLICT, error.to_string()))?.into();
     let since = since.as_deref().map(parse_since).transpose();
     asked.since = since.map_err(|error| Problem::bad(format!("`since`: {error}")))?;
+    let keep = Some(say(topology.life_cycle.keep));
     let _place = api.asking.take(&caller).await?;
-    let mut now = Vec::new();
+    let mut known = Vec::new();
     for name in asked.types(topology) {
         let which = selected(name.to_string(), asked.reference.clone(), asked.id.clone())?;
-        now.extend(api.events.show(&which).await?.iter().map(|event| view(event, topology)));
+        known.extend(api.events.show(&which).await?);
     }
+    let now = api.known(known, place).await?;
     let traced = api.backend.trace(asked).await.map_err(|error| Problem::for_now(error.to_string()))?;
     let Traced { records, oldest, more } = traced;
-    Ok(answer(StatusCode::OK, &History { records, more, now, oldest, events }))
+    Ok(answer(StatusCode::OK, &History { records, more, now, oldest, events, keep }))
 }

@@ -81,6 +81,7 @@ async fn events_are_listed_by_due_time_and_filtered() {
     let expected = json!({
         "type": "import", "reference": "1234", "id": "failing", "slot": "i", "state": "retry", "running": false,
         "due": null, "attempts": 1, "reason": null, "error": "Connection refused", "version": null, "generation": 1,
+        "schedule": null,
     });
     assert_eq!(stable, expected);
 

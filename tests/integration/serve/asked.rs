@@ -35,12 +35,24 @@ async fn asked(place: &Place<'_>, serving: &Serving, line: &str) -> Ended {
 
 /// Runs a command with the broker, and by the server. Both must write the same. Returns what they have written.
 async fn same(place: &Place<'_>, serving: &Serving, line: &str, code: i32) -> Ended {
-    let mut command = place.command(&line.split(' ').collect::<Vec<_>>());
-    let direct = place.run(command.env("RABBITMQ_MANAGEMENT_URL", place.declared.host.management())).await;
-    let served = asked(place, serving, line).await;
+    let (direct, served) = (by_broker(place, line).await, asked(place, serving, line).await);
     assert_eq!((&served.stdout, &served.stderr), (&direct.stdout, &direct.stderr), "{line}");
     direct.expect(code);
     served.expect(code)
+}
+
+/// Waits until both write the same: the management API's counts are some seconds old.
+async fn same_at_last(place: &Place<'_>, serving: &Serving, line: &str) {
+    let both = async || {
+        let (direct, served) = (by_broker(place, line).await.expect(0), asked(place, serving, line).await.expect(0));
+        (direct.stdout == served.stdout && direct.stderr == served.stderr).then_some(())
+    };
+    eventually(&format!("`{line}` writes the same by a server"), both).await;
+}
+
+async fn by_broker(place: &Place<'_>, line: &str) -> Ended {
+    let mut command = place.command(&line.split(' ').collect::<Vec<_>>());
+    place.run(command.env("RABBITMQ_MANAGEMENT_URL", place.declared.host.management())).await
 }
 
 async fn applied(text: &str) -> Declared {
@@ -70,6 +82,12 @@ async fn events_are_listed_and_changed_by_a_server_as_by_the_broker() {
     assert!(cut.stderr.contains("The first 1 of 3 are shown"), "{cut:?}");
     same("-o ndjson events list --state waiting --state retry --id a", 0).await;
     same("events list --reference-prefix of- --attempts 1", 0).await;
+
+    for line in ["events show a", "-o json events show --reference of-c", "-o ndjson events show --type mail --id b"] {
+        same_at_last(&place, &serving, line).await;
+    }
+    same("events show never", 1).await;
+    same("events show --type mial --id a", 1).await;
 
     let moved = same("events reschedule --type mail --reference of-a --to 2099-07-01T09:00:00Z", 0).await;
     assert_eq!(moved.stdout, "Rescheduled to 2099-07-01T09:00:00Z: 1 event.\n");
@@ -146,7 +164,7 @@ async fn what_no_server_does_is_refused_by_its_flag() {
         ("events cancel --id a", "--type"),
         ("events list --limit 1001", "--limit"),
         ("schedule backfill nightly --from 2026-06-01T00:00:00Z --limit 1001", "--limit"),
-        ("events show a", "--server (TOPOLOGY_URL) is for `publish`"),
+        ("trace a --follow", "--follow"),
         ("breaker list", "--server (TOPOLOGY_URL) is for `publish`"),
     ] {
         let refused = asked(&place, &serving, line).await.expect(2);
@@ -171,9 +189,6 @@ async fn letters_are_looked_at_replayed_and_discarded_by_a_server_as_by_the_brok
         "-o json dead-letter list --events --type mail",
         "-o ndjson dead-letter list --events --reason address",
         "dead-letter list --unrouted",
-        "dead-letter show a",
-        "-o json dead-letter show --reference r-b",
-        "dead-letter show a --payload-limit 3",
         "dead-letter replay",
         "-o json dead-letter replay --limit 1",
         "-o json dead-letter discard --reason address",
@@ -181,6 +196,21 @@ async fn letters_are_looked_at_replayed_and_discarded_by_a_server_as_by_the_brok
     ] {
         same(line, 0).await;
     }
+    for line in ["trace a", "-o json trace --reference r-b", "-o ndjson trace --type mail", "trace --type mail"] {
+        same_at_last(&place, &serving, line).await;
+    }
+    // Each look counts as a delivery.
+    for line in
+        ["dead-letter show a", "-o json dead-letter show --reference r-b", "dead-letter show a --payload-limit 3"]
+    {
+        let shown = [by_broker(&place, line).await.expect(0), asked(&place, &serving, line).await.expect(0)];
+        let lines = |ended: &Ended| -> Vec<String> {
+            ended.stdout.lines().filter(|line| !line.contains("x-delivery-count")).map(str::to_owned).collect()
+        };
+        assert_eq!(lines(&shown[0]), lines(&shown[1]));
+        assert!(shown[1].stdout.contains("HTTP 503") || line.contains("r-b"), "{shown:?}");
+    }
+    same("trace never", 1).await;
     same("dead-letter show never", 1).await;
     same("dead-letter replay --id never", 1).await;
     same("dead-letter list --type mial", 1).await;

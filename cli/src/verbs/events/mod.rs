@@ -4,10 +4,8 @@ mod answer;
 mod bulk;
 mod cancel;
 mod connection;
-mod counts;
 mod filters;
 mod list;
-mod location;
 mod moving;
 mod paused;
 mod reschedule;
@@ -18,13 +16,13 @@ mod table;
 mod tests;
 
 use clap::Subcommand;
+pub(crate) use hatchery_admin::location::Placed;
 
 pub(crate) use self::{
     answer::{ChangedEvent as Changed, Changes, EventView},
     filters::Filters,
     list::Answer as List,
-    location::EventLocation,
-    show::{Answer as Show, Placed, known, standing},
+    show::{Answer as Show, known},
 };
 use crate::{args::Common, exit::Exit, output::Output};
 
@@ -64,11 +62,7 @@ enum Verb {
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
     match args.verb {
         Verb::List(args) => list::run(common, &args, output).await,
-        Verb::Show(args) => {
-            // No server knows the queues that an event may be in.
-            common.refuse_server()?;
-            show::run(common, &args, output).await
-        }
+        Verb::Show(args) => show::run(common, &args, output).await,
         Verb::Cancel(args) => cancel::run(common, &args, output).await,
         Verb::Reschedule(args) => reschedule::run(common, &args, output).await,
         Verb::RunNow(args) => run_now::run(common, &args, output).await,

@@ -1,39 +1,30 @@
 //! `topology events show`: shows where an event is, why, what happened to it before, and when it runs.
 
-use std::{fmt::Write as _, time::Duration};
+use std::fmt::Write as _;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use hatchery::{
-    EventInfo, EventSelector, Events, EventsError, State, Topology,
-    internals::{reason::failed_at, register::DedupSlot, spec::TypeSpec},
+    EventInfo, EventSelector, Events, EventsError, Topology,
+    internals::{reason::failed_at, register::DedupSlot},
 };
 use hatchery_admin::{
-    event_view::OfSchedule,
+    location::{Placed, placed},
     text::{quoted, relative},
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
-use tokio::time::sleep;
+use serde::{Deserialize, Serialize};
 
-use super::{
-    answer::{EventView, view},
-    connection::with_events,
-    counts::QueueCounts,
-    filters::Filters,
-    location::{self, EventLocation},
-    paused, table,
-};
+use super::{answer::EventView, connection::with_events, filters::Filters, paused, table};
 use crate::{
     args::{Common, UsageError},
+    connect,
     exit::{Ended, Exit},
     load,
     output::{Format, Output},
+    server::{Declined, Server, segment},
     text::{LEAST, cut, folded},
 };
-
-/// How long the second look waits. The management API's figures are up to five seconds old.
-const APART: Duration = Duration::from_secs(6);
 
 /// Show where an event is, why, and when it runs
 #[derive(clap::Args)]
@@ -96,25 +87,13 @@ pub(crate) struct Answer {
     events: Vec<Placed>,
 }
 
-/// An event and where it is.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Placed {
-    #[serde(flatten)]
-    event: EventView,
-    /// The queues in one of which the event is, as far as is known. Empty if it has ended, or if none of them can have it.
-    queues: Vec<String>,
-    /// The place of the event in words; `null` if the file does not have its type.
-    #[serde(rename = "where")]
-    place: Option<String>,
-    /// Commands that tell more of the event's place, or publish the event again.
-    commands: Vec<String>,
-    /// Whether a worker holds the lease of its run; `null` if that was not found out.
-    leased: Option<bool>,
-    /// The number of starts of the event since it was last settled or given back.
-    starts: u32,
-}
-
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        let known = by_server(&server, args).await?;
+        let open = tell(args, known, output)?;
+        paused::note_of(&server, &open, output).await;
+        return Ok(Exit::Done);
+    }
     let topology = load::topology(common, output)?;
     let id = args.event.clone().or_else(|| args.id.clone());
     let of_types: Vec<String> = match &args.event_type {
@@ -141,18 +120,60 @@ async fn show(
     topology: &Topology,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    let mut known = known(events, asked).await?;
-    known.sort_by_key(|event| (is_past(event), !event.running, event.due));
-    let now = Timestamp::now();
-    let open = known.iter().filter(|event| !is_past(event)).count();
+    let admin = connect::admin(common, topology.clone(), "topology events")?;
+    let known = known(events, asked).await?;
+    let placed = placed(events, &known, || async { anyhow::Ok(admin.queue_counts(&known).await) }).await?;
+    let open = tell(args, placed, output)?;
+    paused::note(common, topology, &open, output).await;
+    Ok(Exit::Done)
+}
+
+/// Asks a server, which knows the types of the file.
+async fn by_server(server: &Server, args: &Args) -> anyhow::Result<Vec<Placed>> {
+    #[derive(Deserialize)]
+    struct Known {
+        events: Vec<Placed>,
+    }
+    let types = match &args.event_type {
+        Some(event_type) => vec![event_type.clone()],
+        None => server.registered().await?,
+    };
+    let id = args.event.clone().or_else(|| args.id.clone());
+    let query = [("reference", args.reference.clone()), ("id", id), ("place", Some("true".to_owned()))];
+    let mut all = Vec::new();
+    for event_type in types {
+        let found: anyhow::Result<Known> = server.find(&format!("/v1/events/{}", segment(&event_type)), &query).await;
+        match found {
+            Ok(Known { events }) => all.extend(events),
+            // Nothing is known of such an event, or there is no such type.
+            Err(error) if error.downcast_ref().is_some_and(Declined::is_unknown) => {
+                if args.event_type.is_some() && !server.registered().await?.contains(&event_type) {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// Shows the events. Returns those that wait or run.
+fn tell(args: &Args, mut known: Vec<Placed>, output: Output) -> anyhow::Result<Vec<EventView>> {
+    known.sort_by_cached_key(|placed| (placed.is_past(), !placed.event.running, placed.event.due.clone()));
+    let open = known.iter().filter(|placed| !placed.is_past()).count();
     let shown = if args.all || open == 0 || !output.is_text() { known.len() } else { open };
-    let placed = placed(common, events, &known[..shown], topology, now).await?;
+    let left = known.split_off(shown).len();
+    let blocks: Vec<String> = match output.format {
+        Format::Text => known.iter().map(|placed| block(placed, Timestamp::now(), Output::columns())).collect(),
+        Format::Json | Format::Ndjson => Vec::new(),
+    };
+    let views = known.iter().take(open).map(|placed| placed.event.clone()).collect();
     match output.format {
         Format::Text => {}
-        Format::Json => output.json(&Answer { events: placed.iter().map(|placed| placed.view(topology)).collect() })?,
-        Format::Ndjson => placed.iter().try_for_each(|placed| output.json(&placed.view(topology)))?,
+        Format::Ndjson => known.iter().try_for_each(|placed| output.json(placed))?,
+        Format::Json => output.json(&Answer { events: std::mem::take(&mut known) })?,
     }
-    if known.is_empty() {
+    if shown == 0 {
         let name = Filters::naming(None, args.reference.clone(), args.event.clone().or_else(|| args.id.clone())).name();
         let unknown = match (&args.event, &args.id) {
             (None, None) => format!("nothing of {name} waits or runs, as far as Redis knows"),
@@ -161,19 +182,12 @@ async fn show(
         return Err(Ended::new(Exit::Error, format!("{unknown}; {}", hint(args))).into());
     }
     if output.is_text() {
-        let blocks: Vec<String> = placed
-            .iter()
-            .map(|Found { event, place }| block(event, topology, place.as_ref(), now, Output::columns()))
-            .collect();
         output.print(&blocks.join("\n"))?;
-        let left = known.len() - shown;
         if left > 0 {
             output.note(&format!("{left} more handled or cancelled: --all shows them."));
         }
-        let open: Vec<EventView> = known[..open.min(shown)].iter().map(|event| view(event, topology)).collect();
-        paused::note(common, topology, &open, output).await;
     }
-    Ok(Exit::Done)
+    Ok(views)
 }
 
 /// Returns what Redis knows of events.
@@ -181,91 +195,8 @@ pub(crate) async fn known(events: &Events, asked: &[EventSelector]) -> Result<Ve
     stream::iter(asked).map(|which| events.show(which)).buffered(TYPES_AT_A_TIME).try_concat().await
 }
 
-/// Returns what Redis knows of events, with their states and their places in words.
-pub(crate) async fn standing(
-    common: &Common,
-    events: &Events,
-    asked: &[EventSelector],
-    topology: &Topology,
-) -> anyhow::Result<Vec<(EventInfo, &'static str, Option<EventLocation>)>> {
-    let known = known(events, asked).await?;
-    let placed = placed(common, events, &known, topology, Timestamp::now()).await?;
-    let standing = placed.into_iter().map(|Found { event, place }| (event.clone(), state(event), place));
-    Ok(standing.collect())
-}
-
 /// The columns before the values of an event.
 const NAMES: usize = 11;
-
-/// An event and its place.
-struct Found<'a> {
-    event: &'a EventInfo,
-    /// `None` if the file does not have its type.
-    place: Option<EventLocation>,
-}
-
-impl Found<'_> {
-    /// Returns the event as JSON.
-    fn view(&self, topology: &Topology) -> Placed {
-        let Self { event, place } = self;
-        let place = place.as_ref();
-        let mut shown = view(event, topology);
-        shown.state = Some(state(event).into());
-        Placed {
-            event: shown,
-            queues: place.map(|place| place.queues.clone()).unwrap_or_default(),
-            place: place.map(|place| place.text.clone()),
-            commands: place.map(|place| place.commands.clone()).unwrap_or_default(),
-            leased: event.leased,
-            starts: event.starts,
-        }
-    }
-}
-
-/// Looks at the broker's queues, and returns the events with their places.
-async fn placed<'a>(
-    common: &Common,
-    events: &Events,
-    known: &'a [EventInfo],
-    topology: &Topology,
-    now: Timestamp,
-) -> anyhow::Result<Vec<Found<'a>>> {
-    let mut places = Vec::new();
-    // Between two queues an event is in neither for a moment. So it counts as removed only if two looks say so.
-    for look in 0..2 {
-        if look > 0 {
-            sleep(APART).await;
-        }
-        let seen =
-            if known.is_empty() { QueueCounts::default() } else { QueueCounts::of(common, topology, known).await? };
-        places = known.iter().map(|event| location::locate(event, topology, &seen, now)).collect();
-        if !places.iter().flatten().any(|place: &EventLocation| place.is_removed) {
-            break;
-        }
-    }
-    let mut all = Vec::new();
-    for (event, mut place) in known.iter().zip(places) {
-        if let Some(place) = place.as_mut().filter(|place| place.is_removed) {
-            let not_kept = events.not_kept(std::slice::from_ref(event), None).await?;
-            place.remedy(event, not_kept.iter().all(Option::is_none), now);
-        }
-        all.push(Found { event, place });
-    }
-    Ok(all)
-}
-
-/// Returns the state of an event. An event that was started and has no lease may have no worker any more.
-fn state(event: &EventInfo) -> &'static str {
-    match (event.state, event.leased) {
-        (State::Running, Some(false)) => "started",
-        (state, _) => state.as_str(),
-    }
-}
-
-/// Returns whether the event neither waits nor runs any more.
-const fn is_past(event: &EventInfo) -> bool {
-    event.copy.is_none() && !event.running
-}
 
 /// Returns the advice if the register knows no such event. A handled or cancelled event that competes with no other
 /// is found only by its id, and messages of other programs are not in the register at all.
@@ -288,17 +219,14 @@ fn hint(args: &Args) -> String {
 }
 
 /// Returns the screen of an event, with its place in words.
-pub(super) fn block(
-    event: &EventInfo,
-    topology: &Topology,
-    place: Option<&EventLocation>,
-    now: Timestamp,
-    columns: usize,
-) -> String {
-    let style = table::style(event.state.as_str());
-    let also = match event.state {
-        state if !event.running || state == State::Running => "",
-        State::Cancelled => ", and its run has not ended",
+pub(super) fn block(placed: &Placed, now: Timestamp, columns: usize) -> String {
+    let event = &placed.event;
+    let state = event.state.as_deref().unwrap_or_default();
+    let style = table::style(if state == "started" { "running" } else { state });
+    let also = match state {
+        "running" | "started" => "",
+        _ if !event.running => "",
+        "cancelled" => ", and its run has not ended",
         _ => ", and an older one runs",
     };
     let mut text = String::new();
@@ -309,76 +237,78 @@ pub(super) fn block(
             let _ = writeln!(text, "{name:<10} {part}");
         }
     };
-    line(&mut text, "type", event.event_type.as_str());
+    line(&mut text, "type", &event.event_type);
     if let Some(reference) = &event.reference {
-        line(&mut text, "reference", reference.as_str());
+        line(&mut text, "reference", reference);
     }
     if let Some(id) = &event.id {
         line(&mut text, "id", id);
     }
-    if let Some(schedule) = OfSchedule::of(event, topology) {
+    if let Some(schedule) = &event.schedule {
         line(&mut text, "schedule", &schedule.text());
     }
     // The colour is no part of the value, of which characters that act on a terminal are replaced.
-    let _ = writeln!(text, "{:<10} {style}{}{style:#}{also}", "state", state(event));
-    if let Some(place) = place {
-        line(&mut text, "where", &place.text);
-        for command in &place.commands {
-            line(&mut text, "command", command);
-        }
+    let _ = writeln!(text, "{:<10} {style}{}{style:#}{also}", "state", state);
+    if let Some(place) = &placed.place {
+        line(&mut text, "where", place);
     }
-    if let Some(due) = event.due {
+    for command in &placed.commands {
+        line(&mut text, "command", command);
+    }
+    if let Some(due) = event.due.as_ref().and_then(|due| due.parse::<Timestamp>().ok()) {
         line(&mut text, "due", &format!("{due} ({})", relative(now, due, 2)));
     }
-    if event.copy.is_some() {
-        line(&mut text, "attempts", &attempts(event, topology, now));
+    if event.generation.is_some() {
+        line(&mut text, "attempts", &attempts(placed, now));
     }
-    if let Some(starts) = starts(event) {
+    if let Some(starts) = starts(placed) {
         line(&mut text, "starts", &starts);
     }
     if let Some(reason) = &event.reason {
         line(&mut text, "reason", reason);
     }
-    line(&mut text, "slot", &slot(&event.slot));
-    if let Some(copy) = &event.copy {
-        let version = Some(copy.version).filter(|version| *version > 0);
-        let version = version.map(|version| format!("version {version}, ")).unwrap_or_default();
-        line(&mut text, "copy", &format!("{version}generation {}", copy.generation));
+    if let Some(slot) = event.slot.as_ref().and_then(|slot| slot.parse().ok()) {
+        line(&mut text, "slot", &explained(&slot));
+    }
+    if let Some(generation) = event.generation {
+        let version = event.version.map(|version| format!("version {version}, ")).unwrap_or_default();
+        line(&mut text, "copy", &format!("{version}generation {generation}"));
     }
     text
 }
 
 /// Returns how often the event failed, of how often it may, and when it failed last.
-fn attempts(event: &EventInfo, topology: &Topology, now: Timestamp) -> String {
-    let spec = topology.types.get(&event.event_type);
-    if spec.is_some_and(TypeSpec::keeps_order) {
+fn attempts(placed: &Placed, now: Timestamp) -> String {
+    // The file has its type, and gives it as many attempts as it needs.
+    if placed.max_attempts.is_none() && placed.place.is_some() {
         return "not counted, because of `on-failure: block`".to_owned();
     }
-    if event.attempts == 0 {
+    let failed = placed.event.attempts.unwrap_or_default();
+    if failed == 0 {
         return "0 failed".to_owned();
     }
-    let most = spec.map(|spec| format!(" of {}", spec.retry.max_attempts));
-    let failed_at = event.reason.as_deref().and_then(failed_at);
+    let most = placed.max_attempts.map(|most| format!(" of {most}"));
+    let failed_at = placed.event.reason.as_deref().and_then(failed_at);
     let last = failed_at.map(|time| format!(", the last one {}", relative(now, time, 2)));
-    format!("{}{} failed{}", event.attempts, most.unwrap_or_default(), last.unwrap_or_default())
+    format!("{failed}{} failed{}", most.unwrap_or_default(), last.unwrap_or_default())
 }
 
 /// Returns how often the event was started without an end. `None` if that tells nothing that its state does not tell.
-fn starts(event: &EventInfo) -> Option<String> {
-    match (event.starts, event.state, event.leased) {
-        (0, ..) | (1, State::Running, Some(true) | None) => None,
-        (starts, State::Running, Some(false)) => Some(format!(
+fn starts(placed: &Placed) -> Option<String> {
+    match (placed.starts, placed.event.state.as_deref()) {
+        (0, _) | (1, Some("running")) => None,
+        (starts, Some("started")) => Some(format!(
             "{starts}, none of which has ended: the worker was killed or is frozen, or does not reach Redis"
         )),
-        (starts, State::Running, _) => {
+        (starts, Some("running")) => {
             Some(format!("{starts}, of which the first {} have not ended: a worker was killed", starts - 1))
         }
-        (starts, ..) => Some(format!("{starts}, none of which has ended: a worker was killed")),
+        (starts, _) => Some(format!("{starts}, none of which has ended: a worker was killed")),
     }
 }
 
 /// Returns a slot with an explanation.
-fn slot(slot: &DedupSlot) -> String {
+fn explained(slot: &DedupSlot) -> String {
     let date = |ms: &i64| Timestamp::from_millisecond(*ms).map(|time| time.to_string()).unwrap_or_default();
     match slot {
         DedupSlot::Immediate => "i: only the newest immediate event runs".to_owned(),

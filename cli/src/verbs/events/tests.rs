@@ -14,14 +14,13 @@ use hatchery_admin::{
     Unlisted,
     event_view::{EventView, view},
     live::Counts,
+    location::{Placed, QueueCounts, locate},
 };
 use jiff::Timestamp;
 
 use super::{
     bulk::{Act, DryRun},
-    cancel,
-    counts::QueueCounts,
-    list, location, moving, show,
+    cancel, list, moving, show,
 };
 use crate::golden::screens;
 
@@ -141,13 +140,14 @@ fn an_event_is_as_it_was_drawn() {
     ]);
     screens("events/show", |columns| {
         let blocks = some().into_iter().take(4).map(|event| {
-            let place = location::locate(&event, &topology, &seen, now());
-            show::block(&event, &topology, place.as_ref(), now(), columns)
+            let place = locate(&event, &topology, &seen, now());
+            show::block(&Placed::of(&event, &topology, place), now(), columns)
         });
         blocks.collect::<Vec<_>>().join("\n")
     });
     screens("events/show-of-schedules", |columns| {
-        let blocks = scheduled().into_iter().map(|event| show::block(&event, &topology, None, now(), columns));
+        let blocks =
+            scheduled().into_iter().map(|event| show::block(&Placed::of(&event, &topology, None), now(), columns));
         blocks.collect::<Vec<_>>().join("\n")
     });
 }
@@ -226,11 +226,11 @@ fn a_place_says_what_the_queues_tell_and_no_more() {
     ];
     screens("events/places", |columns| {
         let blocks = cases.iter().map(|(case, event, topology, seen)| {
-            let mut place = location::locate(event, topology, seen, now());
+            let mut place = locate(event, topology, seen, now());
             if let Some(place) = place.as_mut().filter(|place| place.is_removed) {
                 place.remedy(event, event.state == State::DeadLetter, now());
             }
-            format!("# {case}\n{}", show::block(event, topology, place.as_ref(), now(), columns))
+            format!("# {case}\n{}", show::block(&Placed::of(event, topology, place), now(), columns))
         });
         blocks.collect::<Vec<_>>().join("\n")
     });

@@ -5,29 +5,31 @@ mod screen;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, pin::pin};
+use std::{borrow::Cow, collections::BTreeSet, pin::pin};
 
 use futures_util::TryStreamExt as _;
 use hatchery::{
-    EventSelector, Hatchery, LifeCycleReader, LifeCycleRecord, Topology,
+    EventSelector, Events, Hatchery, LifeCycleReader, LifeCycleRecord, Topology,
     internals::{ttl::say, words::plain},
     jiff::Timestamp,
 };
 use hatchery_admin::{
+    location::{KnownEvent, Placed, placed},
     notation::parse_since,
-    trace::{Trace, recorded},
+    trace::{History, Trace, recorded},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::now::Now;
-use super::events::{Filters, known, standing};
+use super::events::{Filters, known};
 use crate::{
     args::{Common, UsageError},
     connect,
     exit::{Ended, Exit},
     load,
     output::{Format, Output},
+    server::Server,
     text::sentence,
 };
 
@@ -86,10 +88,13 @@ pub(crate) struct Answer {
     #[schemars(with = "Option<String>")]
     oldest: Option<Timestamp>,
     /// `all` or `failures`: what the stream is told.
-    events: &'static str,
+    events: Cow<'static, str>,
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if let Some(server) = Server::named(common)? {
+        return by_server(&server, args, output).await;
+    }
     let topology = load::topology(common, output)?;
     let told = recorded(&topology)?;
     if args.follow && output.format == Format::Json {
@@ -148,30 +153,92 @@ async fn trace(
     }
     bar.finish_and_clear();
     let now: Vec<Now> = match standing(common, &hatchery.events(), &asked, topology).await {
-        Ok(known) => known.into_iter().map(Now::of).collect(),
+        Ok(placed) => placed.into_iter().map(Now::of).collect(),
         Err(error) => {
             output.warn(&format!("where the events are now is not known: {error:#}"));
             Vec::new()
         }
     };
-    let kept = kept(topology, oldest, told);
+    let kept = kept(oldest, &say(topology.life_cycle.keep), told);
     if !is_told && now.is_empty() {
         let unknown = args.event_type.as_ref().filter(|name| !topology.types.contains_key(name.as_str()));
         let why = match unknown {
             Some(name) => format!("the file has no type `{}`, and no record has it", plain(name)),
-            None => "there is no record, and Redis knows nothing of it".to_owned(),
+            None => NOTHING.to_owned(),
         };
         return Err(Ended::new(Exit::Error, format!("{why}. {kept}")).into());
     }
+    let answer = Answer { records, now, oldest, events: told.into() };
+    tell(answer, (&of, is_printed_at_once), &kept, output)
+}
+
+const NOTHING: &str = "there is no record, and Redis knows nothing of it";
+
+/// Returns where the events are now.
+async fn standing(
+    common: &Common,
+    events: &Events,
+    asked: &[EventSelector],
+    topology: &Topology,
+) -> anyhow::Result<Vec<Placed>> {
+    let admin = connect::admin(common, topology.clone(), "topology trace")?;
+    let known = known(events, asked).await?;
+    placed(events, &known, || async { anyhow::Ok(admin.queue_counts(&known).await) }).await
+}
+
+/// Asks a server, which reads up to 1,000 records.
+async fn by_server(server: &Server, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    Server::refuse(&[("--follow", args.follow)])?;
+    let of = args.of();
+    let yes = || Some("true".to_owned());
+    let query = [
+        ("id", of.id.clone()),
+        ("reference", of.reference.clone()),
+        ("type", of.event_type.clone()),
+        ("since", of.since.map(|since| since.to_string())),
+        ("others", yes()),
+        ("place", yes()),
+    ];
+    let History { records, more, now, oldest, events, keep } = server.find("/v1/trace", &query).await?;
+    let kept = kept(oldest, &keep.unwrap_or_else(|| "?".to_owned()), &events);
+    let placed = now.into_iter().filter_map(|known| match known {
+        KnownEvent::Placed(placed) => Some(Now::of(*placed)),
+        KnownEvent::Event(_) => None,
+    });
+    let answer = Answer { records, now: placed.collect(), oldest, events };
+    if answer.now.is_empty() && !answer.records.iter().any(|record| record.is_of_an_event() || of.is_of_type()) {
+        return Err(Ended::new(Exit::Error, format!("{NOTHING}. {kept}")).into());
+    }
+    let is_printed_at_once = of.is_of_type() && output.format == Format::Text;
+    if is_printed_at_once {
+        for record in &answer.records {
+            output.print(&screen::line(record, Output::columns()))?;
+        }
+    }
+    let exit = tell(answer, (&of, is_printed_at_once), &kept, output)?;
+    if more {
+        let message = "there are more records than a server reads; --since TIME leaves out the older ones";
+        return Err(Ended::new(Exit::Partly, message).into());
+    }
+    Ok(exit)
+}
+
+/// Shows the records, unless they were printed before.
+fn tell(
+    Answer { records, now, oldest, events }: Answer,
+    (of, is_printed): (&Trace, bool),
+    kept: &str,
+    output: Output,
+) -> anyhow::Result<Exit> {
     let records = if of.is_of_type() { records } else { screen::without_others(records, &now) };
     match output.format {
-        Format::Text if is_printed_at_once => {}
+        Format::Text if is_printed => {}
         Format::Text => output.print(&screen::screen(&records, &now, Output::columns()))?,
-        Format::Json => output.json(&Answer { records, now, oldest, events: told })?,
+        Format::Json => output.json(&Answer { records, now, oldest, events })?,
         Format::Ndjson => records.iter().try_for_each(|record| output.json(record))?,
     }
     if output.is_text() {
-        output.note(sentence(&kept, Output::error_columns()).trim_end());
+        output.note(sentence(kept, Output::error_columns()).trim_end());
     }
     Ok(Exit::Done)
 }
@@ -189,9 +256,8 @@ async fn question(of: &Trace, hatchery: &Hatchery, asked: &[EventSelector]) -> L
 }
 
 /// Says how far back the stream reaches, and what it is not told.
-fn kept(topology: &Topology, oldest: Option<Timestamp>, told: &str) -> String {
+fn kept(oldest: Option<Timestamp>, keep: &str, told: &str) -> String {
     let oldest = oldest.map_or_else(|| "none".to_owned(), |oldest| format!("{oldest:.0}"));
-    let keep = say(topology.life_cycle.keep);
     let partly = match told {
         "all" => "",
         _ => " With `events: failures` there are no publishes, starts, successes, requeues, put-offs and replacements.",
@@ -202,7 +268,7 @@ fn kept(topology: &Topology, oldest: Option<Timestamp>, told: &str) -> String {
 impl Args {
     fn of(&self) -> Trace {
         let Self { event, reference, event_type, since, .. } = self.clone();
-        Trace { id: event, reference, event_type, since }
+        Trace { id: event, reference, event_type, since, others: true }
     }
 }
 

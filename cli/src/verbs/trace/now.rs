@@ -1,10 +1,9 @@
 //! Where an event is now.
 
-use hatchery::{EventInfo, jiff::Timestamp};
+use hatchery::jiff::Timestamp;
+use hatchery_admin::{event_view::EventView, location::Placed};
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use super::super::events::EventLocation;
 
 /// Where an event is now.
 #[derive(Serialize, JsonSchema)]
@@ -17,7 +16,7 @@ pub(super) struct Now {
     /// The event's id; `null` if Redis does not know it any more.
     pub(super) id: Option<String>,
     /// The event's state, as in `topology events show`.
-    pub(super) state: &'static str,
+    pub(super) state: String,
     /// When it is due.
     #[schemars(with = "Option<String>")]
     pub(super) due: Option<Timestamp>,
@@ -29,16 +28,15 @@ pub(super) struct Now {
 }
 
 impl Now {
-    pub(super) fn of((event, state, place): (EventInfo, &'static str, Option<EventLocation>)) -> Self {
-        let EventInfo { event_type, reference, id, due, .. } = event;
-        let reference = reference.map(|reference| reference.to_string());
-        let (place, commands) = place.map(|place| (place.text, place.commands)).unzip();
-        let commands = commands.unwrap_or_default();
-        Self { event_type: event_type.to_string(), reference, id, state, due, place, commands }
+    pub(super) fn of(placed: Placed) -> Self {
+        let Placed { event: EventView { event_type, reference, id, state, due, .. }, place, commands, .. } = placed;
+        let due = due.and_then(|due| due.parse().ok());
+        let state = state.unwrap_or_default().into_owned();
+        Self { event_type, reference, id, state, due, place, commands }
     }
 
     /// Whether the event may start by itself.
     pub(super) fn may_start(&self) -> bool {
-        !matches!(self.state, "handled" | "cancelled" | "dead-letter")
+        !matches!(self.state.as_str(), "handled" | "cancelled" | "dead-letter")
     }
 }

@@ -126,7 +126,7 @@ fn block(
         let commands = now.commands.iter().map(|command| format!("$ {}", cut(command, 1_000)));
         let details = places.chain(commands).collect::<Vec<_>>().join("; ");
         let head = format!("{DIM}{:<TIME$}{:AFTER$}{DIM:#}", "now", "");
-        text += &laid_out(&head, TIME + AFTER, Style::new(), now.state, &details, columns);
+        text += &laid_out(&head, TIME + AFTER, Style::new(), &now.state, &details, columns);
     }
     text
 }

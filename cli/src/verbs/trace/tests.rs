@@ -76,7 +76,7 @@ fn now() -> Vec<Now> {
         event_type: "mail".to_owned(),
         reference: Some("1234".to_owned()),
         id: Some(ID.to_owned()),
-        state: "dead-letter",
+        state: "dead-letter".to_owned(),
         due: None,
         place: Some("it should be in billing.dead-letter.mail (1 message), for people".to_owned()),
         commands: vec![format!("topology dead-letter show --type mail {ID}")],

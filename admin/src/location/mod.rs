@@ -4,40 +4,42 @@
 //! removed only if no queue that could have it has a message: not one that has left the file, and no timer, in which an event whose
 //! reference is busy waits although it is due.
 
+mod counts;
+mod placed;
+
 use std::{fmt::Write as _, time::Duration};
 
 use hatchery::{
     EventInfo, State, Topology,
     internals::{names::Names, whereabouts::Whereabouts},
 };
-use hatchery_admin::text::quoted;
 use jiff::Timestamp;
 
-use super::counts::QueueCounts;
+pub use self::{
+    counts::QueueCounts,
+    placed::{KnownEvent, Placed, placed},
+};
+use crate::text::quoted;
 
 /// How long after its due time an event may be on its way. The management API's figures are up to five seconds old.
 const ON_ITS_WAY: Duration = Duration::from_secs(10);
 
 /// The place of an event, as far as it is known.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct EventLocation {
+pub struct EventLocation {
     /// The place in words.
-    pub(crate) text: String,
+    pub text: String,
     /// The queues in one of which it is.
-    pub(super) queues: Vec<String>,
+    pub queues: Vec<String>,
     /// The commands that tell more, or publish the event again.
-    pub(crate) commands: Vec<String>,
+    pub commands: Vec<String>,
     /// Whether no queue that could have the event has a message.
-    pub(super) is_removed: bool,
+    pub is_removed: bool,
 }
 
 /// Returns the place of an event. `None` if the file does not have its type.
-pub(super) fn locate(
-    event: &EventInfo,
-    topology: &Topology,
-    seen: &QueueCounts,
-    now: Timestamp,
-) -> Option<EventLocation> {
+#[must_use]
+pub fn locate(event: &EventInfo, topology: &Topology, seen: &QueueCounts, now: Timestamp) -> Option<EventLocation> {
     let spec = topology.types.get(&event.event_type)?;
     let asked = Lookup { event, topology, names: Names::new(topology.name.clone()), seen };
     let place = |text: String, queues: Vec<String>| EventLocation { text, queues, ..EventLocation::default() };
@@ -190,7 +192,7 @@ impl Lookup<'_> {
 impl EventLocation {
     /// Adds how an event that was removed comes back: published again if its payload is kept and no run of it has begun. An event
     /// without an id gets no command, because its reference may have other events.
-    pub(super) fn remedy(&mut self, event: &EventInfo, is_kept: bool, now: Timestamp) {
+    pub fn remedy(&mut self, event: &EventInfo, is_kept: bool, now: Timestamp) {
         let Some(id) = &event.id else { return };
         if !is_kept || event.state == State::Running {
             let why = if is_kept { "a worker has started it" } else { "its payload is not kept" };

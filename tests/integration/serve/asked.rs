@@ -224,7 +224,7 @@ async fn letters_are_looked_at_replayed_and_discarded_by_a_server_as_by_the_brok
     let discarded: Value = serde_json::from_str(&asked(&place, &serving, &discard).await.expect(0).stdout).unwrap();
     assert_eq!((&discarded["dry_run"], &discarded["letters"]["done"]), (&json!(false), &json!(1)), "{discarded:#}");
     let line: Value = serde_json::from_str(&place.lines("saved")[0]).unwrap();
-    assert_eq!((&line["id"], place.lines("saved").len()), (&json!("b"), 1), "{line:#}");
+    assert_eq!((&line["discarded"]["id"], place.lines("saved").len()), (&json!("b"), 1), "{line:#}");
     let replayed = asked(&place, &serving, "dead-letter replay --rate 50/s --yes").await.expect(0);
     assert_eq!(replayed.stdout, "Replayed: 2 letters.\n");
     assert_eq!(declared.amqp().await.ready(&declared.dead_letters("mail")).await, 0);

@@ -310,8 +310,8 @@ async fn a_batch_outlives_a_server_that_is_killed_and_loses_no_line() {
     const LINES: usize = 4_000;
     let declared = Declared::new("types: { mail: {} }").await;
     let (place, serving) = (Place::new(&declared), Serving::start(&declared).await);
-    let batch: String = (0..LINES).map(|n| format!("{{\"type\":\"mail\",\"id\":\"{n}\"}}\n")).collect();
-    let batch = place.write("batch", &batch).display().to_string();
+    let batch: Vec<String> = (0..LINES).map(|n| format!("{{\"type\":\"mail\",\"id\":\"{n}\"}}\n")).collect();
+    let batch = place.write("batch", &batch.concat()).display().to_string();
     let rejects = place.path("rejects").display().to_string();
     let arguments = ["-o", "json", "publish", "--batch", &batch, "--rejects", &rejects];
     let publishing = Process::spawn(by_server(&place, &serving, &arguments));

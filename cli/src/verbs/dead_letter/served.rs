@@ -152,7 +152,7 @@ impl Asked<'_> {
                 if lines.is_empty() {
                     return Ok((found, false));
                 }
-                let text: String = lines.iter().map(|line| format!("{}\n", line.line)).collect();
+                let text: String = lines.iter().flat_map(|line| [line.line.as_str(), "\n"]).collect();
                 file.append(text.as_bytes()).context("cannot write the letters")?;
                 let digests: Vec<String> = lines.into_iter().map(|line| line.digest).collect();
                 let count = u64::try_from(digests.len())?;

@@ -80,15 +80,12 @@ fn answer(output: Output, text: &str, answer: &ActedSchedule) -> anyhow::Result<
 
 pub(super) async fn pause(common: &Common, args: &PauseArgs, output: Output) -> anyhow::Result<Exit> {
     let (name, what) = (&args.name, [Paused::Schedule(Name(args.name.clone()))]);
-    let switched = match Server::named(common)? {
-        Some(server) => {
-            let pause = json!({ "schedule": name.as_str(), "reason": args.reason });
-            server.post("/v1/pauses", &pause).await.map_err(unknown_is_usage)?
-        }
-        None => {
-            let pausing = admin(common, output)?.pause(&what, &args.reason, None, PATIENCE, &Screen::new(output)).await;
-            ChangedPauses::from(&pausing.map_err(told)?)
-        }
+    let switched = if let Some(server) = Server::named(common)? {
+        let pause = json!({ "schedule": name.as_str(), "reason": args.reason });
+        server.post("/v1/pauses", &pause).await.map_err(unknown_is_usage)?
+    } else {
+        let pausing = admin(common, output)?.pause(&what, &args.reason, None, PATIENCE, &Screen::new(output)).await;
+        ChangedPauses::from(&pausing.map_err(told)?)
     };
     // No pause was ended, and there is none beside the new one.
     let changed = switched.changed && switched.ended.is_empty() && switched.pauses.len() == 1;
@@ -98,14 +95,11 @@ pub(super) async fn pause(common: &Common, args: &PauseArgs, output: Output) -> 
 
 pub(super) async fn resume(common: &Common, args: &ResumeArgs, output: Output) -> anyhow::Result<Exit> {
     let (name, what) = (&args.name, [Paused::Schedule(Name(args.name.clone()))]);
-    let switched = match Server::named(common)? {
-        Some(server) => {
-            server.post("/v1/pauses/end", &json!({ "schedule": name.as_str() })).await.map_err(unknown_is_usage)?
-        }
-        None => {
-            let resumed = admin(common, output)?.resume(&what, PATIENCE, &Screen::new(output)).await;
-            ChangedPauses::from(&resumed.map_err(told)?)
-        }
+    let switched = if let Some(server) = Server::named(common)? {
+        server.post("/v1/pauses/end", &json!({ "schedule": name.as_str() })).await.map_err(unknown_is_usage)?
+    } else {
+        let resumed = admin(common, output)?.resume(&what, PATIENCE, &Screen::new(output)).await;
+        ChangedPauses::from(&resumed.map_err(told)?)
     };
     let next = switched.next.values().next().copied();
     let text = match next {

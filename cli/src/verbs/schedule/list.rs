@@ -31,20 +31,20 @@ pub(super) struct Args {}
 
 pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
     if let Some(server) = Server::named(common)? {
-        return show(server.get("/v1/schedules").await?, output);
+        return show(&server.get("/v1/schedules").await?, output);
     }
     let topology = load::topology(common, output)?;
     with_states(common, topology, async |schedules| {
         let schedules = schedules.list().await?.iter().map(ScheduleView::of).collect();
-        show(ScheduleList { schedules }, output)
+        show(&ScheduleList { schedules }, output)
     })
     .await
 }
 
-fn show(list: ScheduleList, output: Output) -> anyhow::Result<Exit> {
+fn show(list: &ScheduleList, output: Output) -> anyhow::Result<Exit> {
     match output.format {
         Format::Text => output.print(&screen(&list.schedules, Timestamp::now(), Output::columns()))?,
-        Format::Json => output.json(&list)?,
+        Format::Json => output.json(list)?,
         Format::Ndjson => list.schedules.iter().try_for_each(|view| output.json(view))?,
     }
     Ok(Exit::Done)

@@ -75,19 +75,16 @@ fn parse_interval(text: &str) -> anyhow::Result<Duration> {
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let verdict = match Server::named(common)? {
-        Some(server) => {
-            let look = async || Looked::by(&server).await;
-            if args.watch { watch(look, args.interval, output).await? } else { Some(look().await?.show(output)?) }
-        }
-        None => {
-            let admin = admin(common, load::topology(common, output)?, "topology status")?;
-            if args.watch {
-                let mut looks = admin.looks().map_err(told)?;
-                watch(async || Ok(Looked::at(looks.again().await.map_err(told)?)), args.interval, output).await?
-            } else {
-                Some(Looked::at(admin.status(&Screen::new(output)).await.map_err(told)?).show(output)?)
-            }
+    let verdict = if let Some(server) = Server::named(common)? {
+        let look = async || Looked::by(&server).await;
+        if args.watch { watch(look, args.interval, output).await? } else { Some(look().await?.show(output)?) }
+    } else {
+        let admin = admin(common, load::topology(common, output)?, "topology status")?;
+        if args.watch {
+            let mut looks = admin.looks().map_err(told)?;
+            watch(async || Ok(Looked::at(looks.again().await.map_err(told)?)), args.interval, output).await?
+        } else {
+            Some(Looked::at(admin.status(&Screen::new(output)).await.map_err(told)?).show(output)?)
         }
     };
     Ok(match verdict {

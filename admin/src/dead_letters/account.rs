@@ -61,6 +61,14 @@ impl Tally {
     }
 }
 
+impl SweptLetters {
+    /// Returns the answer of a dry run.
+    #[must_use]
+    pub fn would_be(verb: Verb, tally: Tally) -> Self {
+        Self { verb: verb.name().into(), dry_run: true, letters: Counts::would_be(tally), queues: None }
+    }
+}
+
 /// What a command has done in several queues.
 #[derive(Debug, Default)]
 pub struct Account {

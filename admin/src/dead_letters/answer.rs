@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    account::Verb,
     sweep::Tally,
     view::{GroupView, QueueView, Whole},
 };
@@ -133,13 +132,5 @@ impl From<&Counts> for Tally {
             others: not_selected,
             unread,
         }
-    }
-}
-
-impl SweptLetters {
-    /// Returns the answer of a dry run.
-    #[must_use]
-    pub fn would_be(verb: Verb, tally: Tally) -> Self {
-        Self { verb: verb.name().into(), dry_run: true, letters: Counts::would_be(tally), queues: None }
     }
 }

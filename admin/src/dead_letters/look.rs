@@ -19,7 +19,7 @@ use super::{
     queues::{DeadLetters, LetterQueue},
     selection::Selection,
     standing::Standing,
-    view::{QueueView, queue_view},
+    view::QueueView,
 };
 
 /// Letters that are read together. The register answers for all of them in one call.
@@ -77,7 +77,13 @@ impl Looked<'_> {
     /// Returns the queues that were read.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueView> {
-        self.queues.iter().map(|(queue, seen)| queue_view(queue, seen)).collect()
+        let view = |(queue, seen): &(&LetterQueue, Seen)| QueueView {
+            queue: queue.name.clone(),
+            letters: seen.read,
+            held_by_others: seen.unread(),
+            consumers: seen.consumers,
+        };
+        self.queues.iter().map(view).collect()
     }
 
     pub(super) fn sum(&self, of: fn(&Seen) -> u64) -> u64 {

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{groups::Group, letter::Letter, look::Seen, queues::LetterQueue, standing::Standing};
+use super::{groups::Group, letter::Letter, queues::LetterQueue, standing::Standing};
 
 /// A letter, without its headers and payload.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -190,16 +190,6 @@ pub fn group_view(group: &Group) -> GroupView {
         failed_at: group.last.map(millis_text),
         types: group.types.clone(),
         example: group.example.clone(),
-    }
-}
-
-/// Returns a queue that was read as JSON.
-pub(super) fn queue_view(queue: &LetterQueue, seen: &Seen) -> QueueView {
-    QueueView {
-        queue: queue.name.clone(),
-        letters: seen.read,
-        held_by_others: seen.unread(),
-        consumers: seen.consumers,
     }
 }
 

@@ -92,7 +92,11 @@ impl Exit {
             return Some((ended.exit, None));
         }
         if let Some(declined) = error.downcast_ref::<Declined>() {
-            return Some((declined.exit(), None));
+            return Some(match declined {
+                _ if declined.is_partly_done() => (Self::Partly, None),
+                _ if declined.is_unreachable() => (Self::Unreachable, None),
+                _ => (Self::Error, None),
+            });
         }
         if let Some(declared) = error.downcast_ref::<DeclareError>() {
             return match &declared.cause {

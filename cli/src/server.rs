@@ -19,10 +19,7 @@ use reqwest::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    args::{Common, UsageError, shown},
-    exit::Exit,
-};
+use crate::args::{Common, UsageError, shown};
 
 /// How long a connection may take to be set up.
 const CONNECTING: Duration = Duration::from_secs(5);
@@ -80,24 +77,23 @@ impl Declined {
         self.answered.as_ref().is_some_and(|problem| problem.code == StatusCode::CONFLICT)
     }
 
-    /// Returns the exit code, as of a verb that asks the broker itself.
-    pub(crate) fn exit(&self) -> Exit {
-        let Some(problem) = &self.answered else { return Exit::Unreachable };
-        if problem.done > 0 {
-            return Exit::Partly;
-        }
-        let is_refused = [
+    /// Whether a part of the request was carried out.
+    pub(crate) fn is_partly_done(&self) -> bool {
+        self.answered.as_ref().is_some_and(|problem| problem.done > 0)
+    }
+
+    /// Whether the server, or what it needs, did not answer, or refused access.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        let refused = [
             StatusCode::UNAUTHORIZED,
             StatusCode::FORBIDDEN,
             StatusCode::REQUEST_TIMEOUT,
             StatusCode::TOO_MANY_REQUESTS,
         ];
-        let is_of_server = problem.code >= StatusCode::INTERNAL_SERVER_ERROR.as_u16();
-        if is_of_server || is_refused.iter().any(|status| problem.code == *status) {
-            Exit::Unreachable
-        } else {
-            Exit::Error
-        }
+        self.answered.as_ref().is_none_or(|problem| {
+            problem.code >= StatusCode::INTERNAL_SERVER_ERROR.as_u16()
+                || refused.iter().any(|code| problem.code == *code)
+        })
     }
 }
 

@@ -8,7 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use super::{EventLocation, QueueCounts, locate};
+use super::{
+    counts::QueueCounts,
+    locate::{EventLocation, locate},
+};
 use crate::event_view::{EventView, view};
 
 /// How long the second look waits. The management API's figures are up to five seconds old.

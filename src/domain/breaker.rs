@@ -124,6 +124,9 @@ pub enum Phase {
     Closed {
         /// Who closed the breaker. `None` if it was never open.
         by: Option<ClosedBy>,
+        /// When. `None` if it was never open, or was closed by a version that does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<i64>,
     },
 }
 
@@ -246,7 +249,7 @@ pub struct Reporter<'a> {
 
 impl Default for Phase {
     fn default() -> Self {
-        Self::Closed { by: None }
+        Self::Closed { by: None, at: None }
     }
 }
 
@@ -363,8 +366,8 @@ impl BreakerState {
     /// Returns the state after a person has closed the breaker. `None` if it is closed.
     #[cfg(any(test, feature = "internals"))]
     #[must_use]
-    pub fn close(self) -> Option<Self> {
-        (!self.is_closed()).then(|| self.closed(ClosedBy::Person))
+    pub fn close(self, now: i64) -> Option<Self> {
+        (!self.is_closed()).then(|| self.closed(ClosedBy::Person, now))
     }
 
     /// Takes a report. The runs in it must not be reported twice; the rest may be.
@@ -449,7 +452,11 @@ impl BreakerState {
         let until = Some(now.saturating_add(millis(reporter.patience)));
         grants.extend((0..holds).map(|_| Grant { to: reporter.name.to_owned(), until }));
         let good = grants.iter().filter(|grant| grant.until.is_none()).count();
-        if good >= usize::try_from(spec.probes).unwrap_or(usize::MAX) { self.closed(ClosedBy::Probes) } else { self }
+        if good >= usize::try_from(spec.probes).unwrap_or(usize::MAX) {
+            self.closed(ClosedBy::Probes, now)
+        } else {
+            self
+        }
     }
 
     /// Grants probes to a worker that has events in hand.
@@ -465,8 +472,8 @@ impl BreakerState {
         granted
     }
 
-    fn closed(self, by: ClosedBy) -> Self {
-        Self { phase: Phase::Closed { by: Some(by) }, buckets: Vec::new(), ..self }
+    fn closed(self, by: ClosedBy, now: i64) -> Self {
+        Self { phase: Phase::Closed { by: Some(by), at: Some(now) }, buckets: Vec::new(), ..self }
     }
 }
 

@@ -326,14 +326,14 @@ impl Breaker {
                 tracing::warn!(%event_type, number = state.era.number, reasons, "the circuit breaker has opened: {errors} errors of {runs} runs within {window}; nothing of the type starts, its events wait, and no attempt is spent");
             }
             _ if (before.era, before.is_closed()) == (state.era, state.is_closed()) => {}
-            (Phase::Closed { by: Some(by) }, _) => {
+            (Phase::Closed { by: Some(by), .. }, _) => {
                 let by = match by {
                     ClosedBy::Probes => "the events that were tried went well",
                     ClosedBy::Person => "a person has closed it",
                 };
                 tracing::info!(%event_type, number = state.era.number, "the circuit breaker is closed: {by}");
             }
-            (Phase::Closed { by: None }, _) => {}
+            (Phase::Closed { by: None, .. }, _) => {}
             _ if state.is_half_open(&self.spec, now) => {
                 tracing::info!(%event_type, number = state.era.number, "the circuit breaker is half-open: a few events are tried");
             }

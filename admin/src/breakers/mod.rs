@@ -115,7 +115,7 @@ impl Breakers {
             let before = register.state(StateKind::Breaker, name).await?;
             let Some(text) = &before else { return Ok(false) };
             let state = BreakerState::parse(text).ok_or_else(|| BreakersError::NoState(event_type.clone()))?;
-            let Some(closed) = state.close() else { return Ok(false) };
+            let Some(closed) = state.close(self.now().as_millisecond()) else { return Ok(false) };
             let after = Some(closed.text());
             if register.replace_state(StateKind::Breaker, name, before.as_deref(), after.as_deref()).await? {
                 let (of, records) = (Paused::Type(Name(event_type.clone())), &self.0.shared.records);

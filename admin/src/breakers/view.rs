@@ -109,7 +109,7 @@ impl BreakerView {
                 .map(|reason| plain(reason).into_owned())
                 .collect(),
             closed_by: match phase {
-                Phase::Closed { by } => by.map(|by| match by {
+                Phase::Closed { by, .. } => by.map(|by| match by {
                     ClosedBy::Probes => "probes",
                     ClosedBy::Person => "person",
                 }),

@@ -8,7 +8,7 @@ use std::{
 use hatchery::{
     EventType, RegisterError, Trouble,
     internals::{
-        breaker::BreakerState,
+        breaker::{BreakerState, Phase},
         redis::ReportedClock,
         register::{ended_runs::Reported, index::TypeCounts},
         schedule::state::ScheduleState,
@@ -179,6 +179,27 @@ impl Observation {
     /// Returns how many messages these queues hold together. `None` if that of any of them is not known.
     pub(super) fn held<'n>(&self, queues: impl IntoIterator<Item = &'n str>) -> Option<u64> {
         queues.into_iter().map(|name| self.queue(name)?.held()).sum()
+    }
+
+    /// Returns until when a pause or a breaker may have held a type: until now if one holds it. `None` if none ever did, as far as
+    /// is known.
+    pub(super) fn held_until(&self, event_type: &EventType) -> Option<Timestamp> {
+        let breaker = self.breakers.get(event_type).and_then(|state| match state.phase {
+            Phase::Closed { at, .. } => at.and_then(|at| Timestamp::from_millisecond(at).ok()),
+            Phase::Open { .. } | Phase::HalfOpen { .. } => Some(self.at),
+        });
+        let pause = self.switches.as_ref().and_then(|switches| match self.paused_type(event_type) {
+            Some(_) => Some(self.at),
+            // The number of the switches is not before the second of their last change.
+            None => switches
+                .pauses
+                .iter()
+                .filter_map(|pause| pause.until)
+                .filter(|until| *until <= self.at)
+                .chain(Timestamp::from_second(switches.number).ok())
+                .max(),
+        });
+        breaker.max(pause)
     }
 
     /// Returns the pause of a type.

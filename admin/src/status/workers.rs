@@ -31,15 +31,25 @@ pub(super) fn silent(topology: &Topology, desired: &Desired, seen: &Observation)
             .iter()
             .any(|consumer| consumer.queue == *queue && consumer.unavailable.is_some() && !consumer.waits)
     };
-    // As do workers of a type whose breaker is open.
-    let is_held = |queue: &String| {
-        consumed_type(queue)
-            .is_some_and(|name| seen.breakers.iter().any(|(open, state)| open.as_str() == name && !state.is_closed()))
+    let names = Names::new(topology.name.clone());
+    // As does a worker of a type that is paused, which consumes nothing meanwhile, or whose breaker is open. Once the type runs
+    // again, its first run may take as long as any other.
+    let was_held = |event_type: &EventType, channel: &Channel| {
+        seen.held_until(event_type)
+            .is_some_and(|until| seen.at.duration_since(until).unsigned_abs() <= patience(topology, channel))
     };
-    let is_explained =
-        |queues: &[String]| !queues.is_empty() && queues.iter().all(|queue| waits(queue) || is_held(queue));
+    let is_explained = |channel: &Channel| {
+        let types = || topology.types.keys();
+        let held = |queue: &String| {
+            waits(queue) || types().any(|name| names.processing(name) == *queue && was_held(name, channel))
+        };
+        match channel.queues.as_slice() {
+            [] => channel.is_worker && types().any(|name| was_held(name, channel)),
+            queues => queues.iter().all(held),
+        }
+    };
     let channels = seen.channels.iter().flatten();
-    let channels = channels.filter(|channel| is_ours(&channel.queues) && !is_explained(&channel.queues));
+    let channels = channels.filter(|channel| is_ours(&channel.queues) && !is_explained(channel));
     let mut findings: Vec<Finding> = channels
         .filter_map(|channel| {
             let silent = silent_for(channel).filter(|silent| *silent > patience(topology, channel))?;

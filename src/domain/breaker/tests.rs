@@ -151,7 +151,7 @@ fn probes_that_all_go_well_close_a_breaker() {
     assert!(!breaker.state.is_closed());
     assert_eq!(breaker.wants("c", NOW + MINUTE, 9).granted, 0, "the fifth is under way");
     breaker.good("b", NOW + MINUTE, 1);
-    assert_eq!(breaker.state.phase, Phase::Closed { by: Some(ClosedBy::Probes) });
+    assert_eq!(breaker.state.phase, Phase::Closed { by: Some(ClosedBy::Probes), at: Some(NOW + MINUTE) });
     assert!(!breaker.runs(NOW + MINUTE, 99, 99).has_opened, "the errors from before are forgotten");
     assert!(breaker.runs(NOW + MINUTE, 1, 1).has_opened);
     assert!(breaker.state.era.number > NOW / SECOND);
@@ -237,9 +237,9 @@ fn a_breaker_with_a_manual_cooldown_waits_for_a_person() {
     let mut breaker = Breaker::opened();
     breaker.spec.cooldown = None;
     assert_eq!(breaker.wants("a", NOW + 10_000 * MINUTE, 9).granted, 0);
-    breaker.state = breaker.state.close().expect("it was open");
-    assert_eq!(breaker.state.phase, Phase::Closed { by: Some(ClosedBy::Person) });
-    assert_eq!(breaker.state.clone().close(), None);
+    breaker.state = breaker.state.close(NOW).expect("it was open");
+    assert_eq!(breaker.state.phase, Phase::Closed { by: Some(ClosedBy::Person), at: Some(NOW) });
+    assert_eq!(breaker.state.clone().close(NOW), None);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_breaker_is_half_open_once_its_cooldown_is_over_although_no_worker_has_an_ev
     assert!(is_half_open(&breaker, NOW + MINUTE));
     assert_eq!((breaker.state.tried(NOW + MINUTE), breaker.state.tried(NOW + MINUTE + PATIENCE)), (2, 0));
     assert!(!is_half_open(breaker.fails("a", NOW + MINUTE), NOW + MINUTE));
-    breaker.state = breaker.state.close().expect("it was open");
+    breaker.state = breaker.state.close(NOW).expect("it was open");
     assert!(!is_half_open(&breaker, NOW + 9 * MINUTE));
 }
 
@@ -261,7 +261,7 @@ fn runs_from_before_an_opening_are_not_counted_after_it() {
     let mut breaker = Breaker::new(spec());
     let before = Report { runs: 100, errors: 100, ..Report::default() };
     breaker.say_of("a", NOW, &before);
-    breaker.state = breaker.state.close().expect("it was open");
+    breaker.state = breaker.state.close(NOW).expect("it was open");
     assert!(!breaker.say_of("b", NOW + SECOND, &before).has_opened);
 }
 
@@ -270,7 +270,7 @@ fn an_emptied_redis_has_back_what_a_worker_knows() {
     let (open, half_open) = (Breaker::opened(), Breaker::half_open(5));
     let or_known = |stored, known| BreakerState::or_known(stored, known, &spec(), NOW);
     let mut closed = Breaker::opened();
-    closed.state = closed.state.close().expect("it was open");
+    closed.state = closed.state.close(NOW).expect("it was open");
     for known in [&open.state, &half_open.state, &closed.state] {
         assert_eq!(or_known(None, known), *known);
     }

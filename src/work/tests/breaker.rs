@@ -401,7 +401,7 @@ async fn a_person_closes_a_breaker_with_a_manual_cooldown() {
     assert_eq!(flow.begun(1.2, 700.0), 0);
     flow.does(|_| Does::Well);
     let state = flow.state("person").await;
-    let (open, closed) = (state.text(), state.close().expect("it is open").text());
+    let (open, closed) = (state.text(), state.close(0).expect("it is open").text());
     assert!(
         flow.world
             .register

@@ -1,13 +1,13 @@
 //! The findings about what is paused, and about circuit breakers.
 
 use hatchery::internals::{
-    breaker::BreakerState,
+    breaker::{BreakerState, ClosedBy, Phase},
     switches::{Name, Pause, Paused, PausedBy, Switches},
 };
 use jiff::SignedDuration;
 use rstest::rstest;
 
-use super::{World, mail};
+use super::{World, holder, mail};
 use crate::status::{observation::Blind, severity::Severity};
 
 #[rstest]
@@ -31,6 +31,37 @@ fn a_paused_type_whose_events_wait_is_no_alarm(#[case] of: Option<Paused>, #[cas
     }
     assert_eq!(world.findings().len(), 1);
     assert!(world.status().pauses.is_empty());
+}
+
+/// Its last acknowledgement is longer ago than a run may take, because it was held meanwhile.
+#[rstest]
+#[case::paused(None, None, true)]
+#[case::resumed(Some(10), None, true)]
+#[case::resumed_long_ago(Some(300), None, false)]
+#[case::its_breaker_was_closed(Some(300), Some(10), true)]
+#[case::its_breaker_was_closed_long_ago(Some(300), Some(300), false)]
+fn a_worker_of_a_type_that_was_held_is_not_frozen(
+    #[case] resumed: Option<i64>,
+    #[case] closed: Option<i64>,
+    #[case] is_explained: bool,
+) {
+    let mut world = World::new();
+    // A worker of a paused type consumes nothing.
+    let queues: &[&str] = if resumed.is_some() { &["billing.processor.mail"] } else { &[] };
+    let mut worker = holder(queues, 10, 90);
+    worker.is_worker = true;
+    world.seen.channels = Some(vec![worker]);
+    world.queue("billing.processor.mail", |figures| figures.counts.messages_unacknowledged = Some(10));
+    let ago = |seconds: i64| world.seen.at - SignedDuration::from_secs(seconds);
+    let pause = Pause::of_person(Paused::Type(Name(mail())), "R", ago(400), None);
+    let paused = Switches::default().with(pause, ago(400));
+    world.seen.switches =
+        Some(resumed.map_or(paused.clone(), |resumed| paused.without(&Paused::Type(Name(mail())), ago(resumed))));
+    if let Some(closed) = closed {
+        let phase = Phase::Closed { by: Some(ClosedBy::Person), at: Some(ago(closed).as_millisecond()) };
+        world.seen.breakers.insert(mail(), BreakerState { phase, ..BreakerState::default() });
+    }
+    assert_eq!(world.findings().is_empty(), is_explained, "{:?}", world.findings());
 }
 
 #[test]

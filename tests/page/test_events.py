@@ -4,10 +4,12 @@ import json
 import re
 
 from harness import SCRIPT, Case, expect
+from serving import eventually
 
 
 class Events(Case):
-    types = "{ mail: { keep-payload: 4KiB } }"
+    types = "{ mail: { keep-payload: 4KiB }, parcel: { retry: { max-attempts: 1 } }, held: { paused: 'the bank is closed' } }"
+    more = "life-cycle: { events: all }"
 
     def test_an_event_is_found_by_its_id_and_by_its_reference(self):
         self.topology("publish", "mail", "--payload", "{}", "--delay", "1h", "--id", "welcome-1", "--reference", "ada")
@@ -48,6 +50,71 @@ class Events(Case):
             expect(page.locator(".timeline").get_by_text(what, exact=True)).to_be_visible()
         self.check_access(page)
         self.assertIn("cancelled", self.topology("events", "show", "--type", "mail", "--id", "a"))
+
+    def test_events_that_have_ended_are_found_by_their_reference(self):
+        for name in ("paid-1", "paid-2"):
+            self.topology("publish", "mail", "--payload", "{}", "--id", name, "--reference", "4711")
+        worker = self.start("work", "--type", "mail", "--exec", "cat")
+        eventually("both are done", lambda: self.transitions("4711").count("done") == 2)
+        page = self.open("#/events?type=mail&name=4711")
+        lines = page.locator(".found li").filter(has_text="handled")
+        expect(lines).to_have_count(2)
+        self.check_access(page)
+        # What waits has a card, and the others stay in the list.
+        self.stop(worker)
+        self.topology("publish", "mail", "--payload", "{}", "--id", "paid-3", "--reference", "4711", "--delay", "1h")
+        page.reload()
+        expect(page.get_by_role("heading", name="paid-3")).to_contain_text("waiting")
+        expect(page.locator(".timeline")).to_contain_text("published")
+        expect(lines).to_have_count(2)
+        page.get_by_role("link", name="paid-1").click()
+        expect(page.get_by_role("heading", name="paid-1")).to_contain_text("handled")
+        expect(page.locator(".card")).to_contain_text("4711")
+
+    def test_an_event_that_was_run_now_stays_in_view(self):
+        self.topology("publish", "mail", "--payload", "{}", "--id", "early-1", "--reference", "990", "--delay", "1h")
+        worker = self.start("work", "--type", "mail", "--exec", "cat")
+        page = self.open("#/events?type=mail&name=990")
+        page.get_by_role("button", name="Run now …").click()
+        expect(page.get_by_role("dialog")).to_contain_text("mail early-1, reference 990")
+        page.get_by_role("button", name="Run now", exact=True).click()
+        expect(page.locator(".found")).to_contain_text("It is in its queue, and runs as soon as a worker takes it: mail early-1, reference 990.")
+        expect(page.get_by_role("heading", name="early-1")).to_be_visible()
+        expect(page).to_have_url(re.compile("id=early-1"))
+        eventually("it is done", lambda: "done" in self.transitions("990"))
+        page = self.open("#/events?type=mail&reference=990")
+        expect(page.get_by_role("heading", name="early-1")).to_contain_text("handled")
+        expect(page.locator(".card")).not_to_contain_text("Due")
+        expect(page.locator(".timeline")).to_contain_text("run-now")
+        expect(page.locator(".timeline")).not_to_contain_text("−")
+        times = page.locator(".timeline time").evaluate_all("all => all.map((one) => one.dateTime)")
+        self.assertEqual(times, sorted(times))
+        self.stop(worker)
+
+    def test_an_event_whose_letter_was_discarded_is_not_called_handled(self):
+        self.topology("publish", "parcel", "--payload", "{}", "--id", "lost-1", "--reference", "4521")
+        worker = self.start("work", "--type", "parcel", "--exec", self.failing("no street"))
+        eventually("it is a dead letter", lambda: "dead-lettered" in self.transitions("4521"))
+        self.stop(worker)
+        self.topology("dead-letter", "discard", "--type", "parcel", "--reference", "4521", "--yes", "--save", "lost.ndjson")
+        for asked in ("id=lost-1", "reference=4521"):
+            page = self.open(f"#/events?type=parcel&{asked}")
+            expect(page.locator(".timeline")).to_contain_text("letter-discarded")
+            expect(page.get_by_role("heading", name="lost-1").locator(".pill")).to_have_text("discarded")
+
+    def test_a_pause_is_said_where_an_event_of_its_type_is_looked_for(self):
+        self.topology("publish", "held", "--payload", "{}", "--id", "held-1")
+        page = self.open("#/events?type=held&id=held-1")
+        expect(page.get_by_role("heading", name="held-1")).to_contain_text("waiting")
+        expect(page.get_by_text("type held since")).to_contain_text("the bank is closed")
+        self.check_access(page)
+        page.get_by_role("link", name="paused").click()
+        expect(page.get_by_role("row").filter(has_text="held")).to_contain_text("the bank is closed")
+
+    def transitions(self, reference):
+        """Returns what is recorded of the events about this object so far."""
+        told = self.topology("trace", "--reference", reference, "-o", "json", codes=(0, 1))
+        return re.findall(r'"transition": *"([a-z-]+)"', told)
 
     def test_what_goes_wrong_is_said_in_the_servers_words(self):
         self.topology("publish", "mail", "--payload", "{}", "--delay", "1h", "--id", "b")

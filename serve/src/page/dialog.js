@@ -21,7 +21,6 @@ function open(title, content, buttons, answer) {
   });
 }
 
-const cancel = () => el("button", { value: "cancel", formnovalidate: true }, "Cancel");
 
 /** Asks for the token, until there is one. `wasRefused`: the server no longer knows the last one. */
 export async function askToken(wasRefused) {
@@ -38,15 +37,15 @@ export async function askToken(wasRefused) {
   }
 }
 
-/** Asks whether to go on. A field is an input, or with `choices` a select. Resolves with what was entered into the fields by their names, or with null. */
-export function confirm(title, content, action, { danger = false, fields = [] } = {}) {
+/** Asks whether to go on. A field is an input, or with `choices` a select. Resolves with what was entered into the fields by their names, or with null. `keep`: the word for no. */
+export function confirm(title, content, action, { danger = false, fields = [], keep = "Cancel" } = {}) {
   const entered = (form) => Object.fromEntries(new FormData(form));
   const labelled = fields.map(({ name, label, hint, choices, ...attributes }) => [
     el("label", { for: `field-${name}` }, label),
     el(choices ? "select" : "input", { id: `field-${name}`, name, autocomplete: "off", "aria-describedby": hint && `hint-${name}`, ...attributes }, choices),
     hint && el("p", { class: "muted", id: `hint-${name}` }, hint),
   ]);
-  const buttons = [cancel(), el("button", { class: danger ? "danger" : "primary", value: "go" }, action)];
+  const buttons = [el("button", { value: "cancel", formnovalidate: true }, keep), el("button", { class: danger ? "danger" : "primary", value: "go" }, action)];
   return open(title, [content, labelled], buttons, entered);
 }
 

@@ -6,6 +6,14 @@ import { table } from "./table.js";
 import { count, counted, instant, utc } from "./words.js";
 
 const VERDICTS = { well: ["Nothing is wrong", "good"], look: ["Look at this", "warn"], stuck: ["Events are stuck", "bad"] };
+/** The view in which a finding is solved. */
+const SOLVED = {
+  "breaker-open": ["#/flow", "Circuit breakers, in Flow"],
+  "schedule-paused": ["#/flow", "Pauses, in Flow"],
+  "schedule-late": ["#/schedules", "Schedules"],
+  "schedule-not-applied": ["#/schedules", "Schedules"],
+  "dead-letters": ["#/letters", "Dead letters"],
+};
 /** How many types the list of what is due next has. */
 const NEXT = 8;
 /** The end of the line of what is due next, in seconds: a week. */
@@ -24,7 +32,7 @@ export const now = {
     put(head, el("p", { class: "muted" }, "The server looks at the broker. That takes some seconds."));
     const parts = [[head, problems], [notes, others], [aside, waiting]];
     const end = follow((status) => {
-      types.update(status.types);
+      types.update(status.types, openBreakers(status));
       for (const [element, nodes] of parts) redraw(element, nodes(status));
     });
     return () => {
@@ -40,15 +48,31 @@ function problems(status) {
   const found = status.findings.map((finding) =>
     el("li", { class: `finding ${finding.severity === "stuck" ? "bad" : "warn"}` },
       el("p", {}, pill(finding.severity, finding.severity === "stuck" ? "bad" : "warn"), " ", finding.message),
+      finding.kind in SOLVED && el("p", {}, el("a", { href: SOLVED[finding.kind][0] }, SOLVED[finding.kind][1])),
       command(finding.command),
       el("p", { class: "muted" }, "Runbook: ", finding.runbook)),
   );
-  const paused = status.pauses.map((pause) => el("li", {}, pill("paused"), ` ${pausedWords(pause)}`));
+  const paused = status.pauses.map(pausedLine);
   return [
     el("p", { class: `verdict ${colour}` }, known),
     found.length > 0 && el("ul", { class: "findings" }, found),
     paused.length > 0 && el("ul", { class: "plain" }, paused),
   ];
+}
+
+const pausedLine = (pause) => el("li", {}, el("a", { class: "pill", href: "#/flow" }, "paused"), ` ${pausedWords(pause)}`);
+
+/** Returns lines about what holds the events of a type back. */
+export function heldBack(status, type) {
+  const pauses = status.pauses.filter(({ kind, name }) => kind === "all" || (kind === "type" && name === type));
+  const open = openBreakers(status).filter((breaker) => breaker.type === type);
+  return [pauses.map(pausedLine), open.map(({ state, opened_at: since, reason }) =>
+    el("li", {}, el("a", { class: "pill bad", href: "#/flow" }, `breaker ${state}`), ` The circuit breaker of ${type} opened at ${utc(since)}${reason ? `: ${reason}` : ""}`))];
+}
+
+/** Returns the circuit breakers that are not closed. */
+export function openBreakers(status) {
+  return status.findings.flatMap(({ breakers }) => breakers ?? []);
 }
 
 /** Returns a pause as a sentence. */

@@ -24,7 +24,7 @@ const COLUMNS = [
   { key: "workers", title: "Workers", means: "Consumers of the queue", text: count, high: (line) => line.workers === 0 && line.due > 0 && !line.paused },
 ];
 
-/** Returns a table of types, with `update(lines)` and `close()`. `parameters` are those of the address, which it keeps up to date. */
+/** Returns a table of types, with `update(lines, breakers)` and `close()`. `parameters` are those of the address, which it keeps up to date. */
 export function table(parameters) {
   let lines = [];
   let drawn = ROWS;
@@ -103,8 +103,9 @@ export function table(parameters) {
       el("table", {}, el("thead", {}, el("tr", {}, headings)), body)),
     end,
   );
-  const update = (types) => {
-    lines = types;
+  const update = (types, breakers) => {
+    const open = new Map(breakers.map(({ type, state }) => [type, state]));
+    lines = types.map((line) => ({ ...line, breaker: open.get(line.type) }));
     draw();
   };
   return { element, update, close: () => seen.disconnect() };
@@ -119,9 +120,10 @@ function compared(a, b) {
 }
 
 function newRow(line) {
-  const paused = el("span", { class: "pill", hidden: true }, "paused");
+  const paused = el("a", { class: "pill", href: "#/flow", hidden: true }, "paused");
+  const breaker = el("a", { class: "pill bad", href: "#/flow", hidden: true });
   const line_path = svg("path");
-  const name = el("th", { scope: "row" }, el("a", { href: `#/events?${new URLSearchParams({ type: line.type })}` }, line.type), " ", paused);
+  const name = el("th", { scope: "row" }, el("a", { href: `#/events?${new URLSearchParams({ type: line.type })}` }, line.type), " ", paused, " ", breaker);
   const cells = COLUMNS.map(({ key }) =>
     key === "trend"
       ? el("td", { class: "trend" }, svg("svg", { viewBox: "0 0 72 18", width: 72, height: 18, "aria-hidden": "true" }, line_path))
@@ -130,6 +132,8 @@ function newRow(line) {
   const element = el("tr", {}, name, cells);
   const update = (line) => {
     paused.hidden = !line.paused;
+    breaker.hidden = !line.breaker;
+    say(breaker, line.breaker ? `breaker ${line.breaker}` : "");
     COLUMNS.forEach(({ key, text, high }, at) => {
       if (key === "trend") return;
       const cell = cells[at];

@@ -68,3 +68,8 @@ export function instant(value, { only = "" } = {}) {
   const parts = { distance: distance(value), utc: utc(value) };
   return el("time", { datetime: value, title: parts.utc }, only ? parts[only] : `${parts.distance} · ${parts.utc}`);
 }
+
+/** Returns the values of which each has another key. */
+export function different(values, key) {
+  return [...new Map(values.map((value) => [JSON.stringify(key(value)), value])).values()];
+}

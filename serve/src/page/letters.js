@@ -1,7 +1,7 @@
 // Dead letters: why events were given up, what was in them. They are read only when somebody asks, because RabbitMQ counts each look.
 
 import { ask, may } from "./ask.js";
-import { announce, el, facts, pill, put } from "./dom.js";
+import { announce, el, facts, pill, put, say } from "./dom.js";
 import { acting, sentence } from "./dialog.js";
 import { sweep } from "./sweep.js";
 import { UNKNOWN, count, counted, instant } from "./words.js";
@@ -20,14 +20,21 @@ export const letters = {
     });
     const form = el("form", { class: "ask", role: "search" }, inputs, el("button", { class: "primary" }, "Look"));
     const found = el("div");
+    // What the buttons change is what was looked for, and not what is in the fields now.
+    const acts = el("fieldset");
+    const changed = el("p", { class: "warn", "aria-live": "polite" });
+    form.addEventListener("input", () => {
+      acts.disabled = address(Object.fromEntries(new FormData(form))) !== address(Object.fromEntries(parameters));
+      say(changed, acts.disabled ? "The fields have changed: press Look before you replay or discard." : "");
+    });
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const query = address(Object.fromEntries(new FormData(form)));
-      if (location.hash === query) look(found, parameters);
+      if (location.hash === query) look(found, acts, parameters);
       else location.hash = query;
     });
-    put(root, form, found);
-    look(found, parameters);
+    put(root, form, changed, found);
+    look(found, acts, parameters);
   },
 };
 
@@ -36,7 +43,7 @@ function address(filters) {
   return `#/letters${given.length > 0 ? `?${new URLSearchParams(given)}` : ""}`;
 }
 
-async function look(found, parameters) {
+async function look(found, acts, parameters) {
   put(found, el("p", { class: "muted" }, "The queues of dead letters are read …"));
   const chosen = Object.fromEntries(FILTERS.map(([name]) => [name, parameters.get(name)]).filter(([, value]) => value));
   let answer;
@@ -47,13 +54,14 @@ async function look(found, parameters) {
     announce(sentence(error));
     return;
   }
-  const again = () => look(found, parameters);
+  const again = () => look(found, acts, parameters);
   const obsolete = answer.obsolete > 0 && ` ${count(answer.obsolete)} of them obsolete: the event has run, was cancelled or was replaced since.`;
   const said = el("div", { role: "status" });
   const head = answer.found === 0 ? "There are no such letters." : `${counted(answer.found, "letter")}, ${counted(answer.groups.length, "reason")}.`;
+  put(acts, may("operate") && answer.found > 0 && buttons(chosen, said, again));
   put(found,
-    el("div", { class: "bar" }, el("p", {}, el("b", {}, head), obsolete), may("operate") && answer.found > 0 && buttons(chosen, said, again)),
     said,
+    el("div", { class: "bar" }, el("p", {}, el("b", {}, head), obsolete), acts, Object.keys(chosen).length > 0 && el("a", { href: "#/letters" }, "Show all")),
     answer.warnings.length > 0 && el("ul", { class: "warn plain" }, answer.warnings.map((warning) => el("li", {}, warning))),
     el("ul", { class: "groups" }, answer.groups.map((group) => reason(group, chosen))),
     answer.letters.length > 0 && el("h2", { class: "apart" }, answer.more ? `The first ${counted(answer.letters.length, "letter")}` : "Letters"),
@@ -87,10 +95,10 @@ function letter(one, again) {
     rest.remove();
   });
   const headers = Object.entries(one.headers).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]);
-  const named = { type: one.type, id: one.id };
+  const named = Object.fromEntries(["type", "id", "reference"].filter((key) => one[key]).map((key) => [key, one[key]]));
   return el("details", { class: "card letter" },
     el("summary", {}, el("span", { class: "name" }, one.id ?? one.routing_key), " ", pill(one.state, COLOURS[one.state]),
-      el("span", { class: "muted" }, ` ${one.type} · `, one.failed_at ? instant(one.failed_at, { only: "distance" }) : UNKNOWN),
+      el("span", { class: "muted" }, ` ${one.type}${one.reference ? ` ${one.reference}` : ""} · `, one.failed_at ? instant(one.failed_at, { only: "distance" }) : UNKNOWN),
       el("span", { class: "failure" }, one.failure)),
     facts([
       ["Reference", one.reference && el("a", { href: `#/events?${new URLSearchParams({ type: one.type, reference: one.reference })}` }, one.reference)],

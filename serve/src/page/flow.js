@@ -4,7 +4,8 @@ import { ask, may, post } from "./ask.js";
 import { announce, el, pill, put, redraw, tableOf } from "./dom.js";
 import { acting, confirm, sentence } from "./dialog.js";
 import { follow, lookNow } from "./live.js";
-import { UNKNOWN, instant } from "./words.js";
+import { pausedWords } from "./now.js";
+import { UNKNOWN, counted, instant, span } from "./words.js";
 
 const COLOURS = { open: "bad", "half-open": "warn", closed: "good", unreadable: "bad" };
 
@@ -14,33 +15,35 @@ export const flow = {
     const said = el("p", { role: "status" });
     const paused = el("div");
     const breakers = el("div");
-    let names = [];
+    let status = null;
     const load = async () => {
       const [pauses, open] = await Promise.allSettled([ask("/v1/pauses"), ask("/v1/breakers")]);
-      redraw(paused, pauses.value ? pausedTable(pauses.value.pauses, said, load) : el("p", { class: "bad" }, sentence(pauses.reason)));
-      redraw(breakers, open.value ? breakerTable(open.value.breakers, said, load) : el("p", { class: "bad" }, sentence(open.reason)));
+      redraw(paused, pauses.value ? pausedTable(pauses.value.pauses, status, said, load) : el("p", { class: "bad" }, sentence(pauses.reason)));
+      redraw(breakers, open.value ? breakerTable(open.value.breakers, status, said, load) : el("p", { class: "bad" }, sentence(open.reason)));
     };
-    const pause = acting(el("button", { type: "button", class: "primary" }, "Pause …"), said, () => begin(names, said, load));
+    const pause = acting(el("button", { type: "button", class: "primary" }, "Pause …"), said, () => begin(status, said, load));
     put(root,
       el("p", { class: "muted" }, "Publishing goes on while something is paused; its events wait, and run afterwards."),
       said,
       el("div", { class: "bar" }, el("h2", {}, "Paused"), may("operate") && pause), paused,
       el("h2", { class: "apart" }, "Circuit breakers"), breakers);
-    return follow((status) => {
-      names = status;
+    return follow((seen) => {
+      status = seen;
       load();
     });
   },
 };
 
-function pausedTable(pauses, said, load) {
+function pausedTable(pauses, status, said, load) {
   if (pauses.length === 0) return el("p", { class: "muted" }, "Nothing is paused.");
   const rows = pauses.map((pause) => {
     const named = pause.kind === "all" ? { all: true } : { [pause.kind]: pause.name };
     const what = pause.kind === "all" ? "everything" : `${pause.kind} ${pause.name}`;
     const resume = acting(el("button", { type: "button", "aria-label": `Resume ${what}` }, "Resume …"), said, async () => {
-      const text = pause.by === "file" ? "The file pauses it: the next apply does so again, as long as it says so." : "Its events run as soon as workers take them.";
-      if (!(await confirm(`Resume ${what}?`, el("p", {}, text), "Resume"))) return;
+      const text = pause.kind === "schedule" ? "It publishes again at its times." : "Its events run as soon as workers take them.";
+      const file = pause.by === "file" && "The file pauses it: the next apply does so again, as long as it says so.";
+      const content = [`Paused: ${pausedWords(pause)}`, text, pause.kind === "type" && waiting(status, pause.name), file];
+      if (!(await confirm(`Resume ${what}?`, content.filter(Boolean).map((line) => el("p", {}, line)), "Resume"))) return;
       tell(said, await post("/v1/pauses/end", named), `${what} is resumed.`);
       lookNow();
       await load();
@@ -56,12 +59,18 @@ function pausedTable(pauses, said, load) {
   return tableOf("Paused", ["What", "Reason", "Since", "Until", "By", may("operate") && [el("span", { class: "unseen" }, "Action")]], rows);
 }
 
+// How many events of a type a change lets run, as far as is known.
+function waiting(status, type) {
+  const line = status?.types.find((one) => one.type === type);
+  return line?.due > 0 && `${counted(line.due, "event")} of it due${line.late_seconds > 0 ? `, the oldest for ${span(line.late_seconds)}` : ""}.`;
+}
+
 async function begin(status, said, load) {
   const choice = (kind, name) => el("option", { value: JSON.stringify({ [kind]: name }) }, name);
   const group = (label, options) => options.length > 0 && el("optgroup", { label }, options);
   const choices = [
-    group("Types", (status.types ?? []).map(({ type }) => choice("type", type))),
-    group("Sources", (status.sources ?? []).map(({ source }) => choice("source", source))),
+    group("Types", (status?.types ?? []).map(({ type }) => choice("type", type))),
+    group("Sources", (status?.sources ?? []).map(({ source }) => choice("source", source))),
     el("option", { value: JSON.stringify({ all: true }) }, "Everything: all types and sources"),
   ];
   const fields = [
@@ -90,12 +99,12 @@ function tell(said, answer, done) {
   announce(done);
 }
 
-function breakerTable(breakers, said, load) {
+function breakerTable(breakers, status, said, load) {
   if (breakers.length === 0) return el("p", { class: "muted" }, "No type has a circuit breaker.");
   const rows = breakers.map((breaker) => {
     const close = acting(el("button", { type: "button", "aria-label": `Close the breaker of ${breaker.type}` }, "Close …"), said, async () => {
-      const text = "Its events start as usual. It opens again at too many errors.";
-      if (!(await confirm(`Close the circuit breaker of ${breaker.type}?`, el("p", {}, text), "Close it"))) return;
+      const content = ["Its events start as usual. It opens again at too many errors.", waiting(status, breaker.type)];
+      if (!(await confirm(`Close the circuit breaker of ${breaker.type}?`, content.filter(Boolean).map((line) => el("p", {}, line)), "Close it"))) return;
       const { changed } = await post(`/v1/breakers/${encodeURIComponent(breaker.type)}/close`);
       put(said, changed ? `The circuit breaker of ${breaker.type} is closed.` : `The circuit breaker of ${breaker.type} was not open.`);
       lookNow();
@@ -106,7 +115,7 @@ function breakerTable(breakers, said, load) {
     return el("tr", {},
       el("th", { scope: "row" }, breaker.type),
       el("td", {}, pill(breaker.state, COLOURS[breaker.state])),
-      el("td", {}, `${breaker.errors} in ${breaker.window}`),
+      el("td", {}, `${counted(breaker.errors, "error")} in ${breaker.window}`),
       el("td", { class: "text" }, breaker.opened_at ? [instant(breaker.opened_at), by && ` at ${by.errors} errors of ${by.runs} runs`] : UNKNOWN,
         breaker.reasons.length > 0 && el("ul", { class: "muted" }, breaker.reasons.map((reason) => el("li", {}, reason)))),
       el("td", {}, next(breaker, isOpen)),

@@ -67,7 +67,9 @@ function buttons(one, said, load) {
     await load();
   };
   const run = acting(el("button", { type: "button", "aria-label": `Run ${one.name} now` }, "Run now …"), said, async () => {
-    if (!(await confirm(`Run ${one.name} now?`, el("p", {}, "One event beside the usual ones; the next instant stays."), "Run now"))) return;
+    const text = [el("p", {}, "One event beside the usual ones."), one.next.length > 0 && el("p", {}, "Its next instant stays: ", instant(one.next[0]), "."),
+      one.paused_because && el("p", { class: "warn" }, `The schedule is paused, and stays so: ${one.paused_because}`)];
+    if (!(await confirm(`Run ${one.name} now?`, text, "Run now"))) return;
     const { id } = await post(`${path}/run-now`);
     await tell(`${one.name} runs: ${id}`);
   });

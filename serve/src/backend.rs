@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hatchery::{BrokerError, EventInfo, Hatchery, Topology};
+use hatchery::{BrokerError, CancellationToken, EventInfo, Hatchery, Topology};
 use hatchery_admin::{
     Admin, AdminError, Backend, Pause, Paused, Switched, Until,
     dead_letters::DeliveryLimits,
@@ -12,7 +12,8 @@ use hatchery_admin::{
     status::Status,
     trace::{Trace, Traced},
 };
-use tokio::{runtime::Handle, task::spawn_blocking};
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 
 /// How long to wait for somebody else who changes the pauses.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,13 +22,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Servers {
     hatchery: Arc<Hatchery>,
     admin: Arc<Admin>,
+    questions: TaskTracker,
+    closed: CancellationToken,
 }
 
 impl Servers {
     /// Takes a connection, and the view of the same servers for people.
     #[must_use]
     pub fn new(hatchery: Arc<Hatchery>, admin: Admin) -> Self {
-        Self { hatchery, admin: Arc::new(admin) }
+        Self { hatchery, admin: Arc::new(admin), questions: TaskTracker::new(), closed: CancellationToken::new() }
+    }
+
+    /// Ends what is being asked, and waits for the end: a question that outlives tokio's runtime panics.
+    pub async fn close(&self) {
+        self.closed.cancel();
+        self.questions.close();
+        self.questions.wait().await;
     }
 
     /// Calls the administration in a thread of its own: the compiler cannot tell that its futures may move between threads.
@@ -35,10 +45,12 @@ impl Servers {
         &self,
         question: impl AsyncFnOnce(&Admin) -> Result<T, AdminError> + Send + 'static,
     ) -> Result<T, AdminError> {
-        let admin = Arc::clone(&self.admin);
-        let asked = spawn_blocking(move || Handle::current().block_on(question(&admin))).await;
+        let (admin, closed) = (Arc::clone(&self.admin), self.closed.clone());
+        let ask = move || Handle::current().block_on(closed.run_until_cancelled(question(&admin)));
+        let asked = self.questions.spawn_blocking(ask).await;
         // A panic goes on here: there is no answer that would be true.
-        asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+        let asked = asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        asked.unwrap_or_else(|| Err(BrokerError::Closed.into()))
     }
 }
 

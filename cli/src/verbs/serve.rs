@@ -112,9 +112,12 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     let (publisher, events) = (hatchery.publisher(), hatchery.events());
     let servers = Arc::new(Servers::new(Arc::clone(&hatchery), admin));
-    let serving = hatchery_serve::serve(entrance.measured(listening.is_some()), publisher, events, servers, stop);
+    let entrance = entrance.measured(listening.is_some());
+    let serving = hatchery_serve::serve(entrance, publisher, events, Arc::clone(&servers) as _, stop);
     let both = async { tokio::join!(serving, OptionFuture::from(renewed)) };
     let served = at_once.run_until_cancelled(both).await;
+    servers.close().await;
+    drop(servers);
     // A request that was cut off, or a probe, may still have it.
     if let Some(hatchery) = Arc::into_inner(hatchery) {
         hatchery.close().await;

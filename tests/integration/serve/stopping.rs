@@ -1,10 +1,13 @@
 //! A stop lets requests under way end.
 
 use rustix::process::Signal;
-use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpListener, TcpStream},
+};
 
 use super::client::{Serving, read_to};
-use crate::support::{broker::eventually, declared::Declared};
+use crate::support::{broker::eventually, declared::Declared, process::Place};
 
 #[tokio::test]
 async fn a_stop_answers_what_is_under_way_and_takes_no_more() {
@@ -30,4 +33,19 @@ async fn a_stop_answers_what_is_under_way_and_takes_no_more() {
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     serving.process.ended().await.expect(0);
     assert_eq!(declared.amqp().await.ready(&declared.processing("mail")).await, 2);
+}
+
+#[tokio::test]
+async fn a_stop_ends_a_look_that_is_under_way() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let place = Place::new(&declared);
+    // It takes connections and never answers.
+    let management = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://guest:guest@{}", management.local_addr().unwrap());
+    let serving = Serving::managed(&place, &declared.host.amqp(), &url, &["--metrics", "127.0.0.1:0"]).await;
+    let _asked = management.accept().await.unwrap();
+    serving.process.signal(Signal::TERM);
+    serving.process.ended().await.expect(0);
+    let log = place.lines("log");
+    assert!(!log.iter().any(|line| line.contains("panicked")), "{log:#?}");
 }

@@ -1,4 +1,4 @@
-//! What the server of the API asks beside the publisher and the events. It is a port, so that a topology without servers can be served too.
+//! The port through which the API asks the servers of a topology, besides the publisher and the events. A topology in memory has it too.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What [`Admin`](crate::Admin) does, for a topology without servers.
+//! The administration of a topology without servers.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What has happened to events, from the stream that records it.
+//! The history of events, from the stream that records it.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -42,14 +42,14 @@ pub struct Traced {
     pub more: bool,
 }
 
-/// What has happened.
+/// The history of events.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct History {
     /// The records, in the order in which the broker learned of them.
     pub records: Vec<LifeCycleRecord>,
     /// Whether there may be more records than these.
     pub more: bool,
-    /// What Redis knows of the events now. Empty if only a type was asked for.
+    /// The events as Redis knows them now. Empty if only a type was asked for.
     pub now: Vec<KnownEvent>,
     /// When the oldest record of the stream was told; `null` if the stream is empty.
     #[schemars(with = "Option<String>")]

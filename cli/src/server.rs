@@ -40,7 +40,7 @@ pub(crate) struct Server {
 #[error("{why}")]
 pub(crate) struct Declined {
     why: String,
-    /// What it has answered. None if no answer has come.
+    /// The server's answer. None if no answer has come.
     pub(crate) answered: Option<Problem>,
     /// Whether nothing of the request has reached it, or it was not carried out for now, and may be repeated after this time.
     again: Option<Duration>,

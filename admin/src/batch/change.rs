@@ -62,7 +62,7 @@ pub enum To {
     After(Duration),
 }
 
-/// What became of the events.
+/// The events that were found, by the result of the change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangedEvents {
     /// The number of events by result, in the words of `topology events cancel`, `reschedule` and `run-now`.

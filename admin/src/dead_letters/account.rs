@@ -1,4 +1,4 @@
-//! What a replay or a discard of several queues has done, or would do.
+//! The account of a replay or a discard of several queues, or of its dry run.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ impl SweptLetters {
     }
 }
 
-/// What a command has done in several queues.
+/// The numbers of a command over several queues.
 #[derive(Debug, Default)]
 pub struct Account {
     /// The letters of all queues.

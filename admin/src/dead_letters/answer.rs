@@ -25,7 +25,7 @@ pub struct FoundLetters {
     pub letters: Vec<Whole>,
     /// Whether there are more letters than these.
     pub more: bool,
-    /// What was not seen.
+    /// The letters and facts that were not seen, a sentence each.
     pub warnings: Vec<String>,
 }
 
@@ -36,11 +36,11 @@ pub struct ShownLetters {
     pub found: usize,
     /// The first letters.
     pub letters: Vec<Whole>,
-    /// What was not seen.
+    /// The letters and facts that were not seen, a sentence each.
     pub warnings: Vec<String>,
 }
 
-/// What a replay or a discard has done, or would do.
+/// The account of a replay or a discard, or of its dry run.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct DoneLetters {
     #[serde(flatten)]

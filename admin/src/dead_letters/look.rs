@@ -58,7 +58,7 @@ impl Seen {
     }
 }
 
-/// What a look at several queues has seen.
+/// The letters that a look at several queues has seen.
 #[derive(Debug, Default)]
 pub struct Looked<'a> {
     queues: Vec<(&'a LetterQueue, Seen)>,

@@ -37,7 +37,7 @@ pub struct Placed {
     pub max_attempts: Option<u32>,
 }
 
-/// What is known of an event, with its place if that was asked for.
+/// An event as Redis knows it, with its place if that was asked for.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum KnownEvent {

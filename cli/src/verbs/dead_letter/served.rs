@@ -87,7 +87,7 @@ pub(super) struct Asked<'a> {
     pub(super) output: Output,
 }
 
-/// What was done in several requests.
+/// The sum of several requests.
 struct Done {
     answer: Option<SweptLetters>,
     sum: Tally,

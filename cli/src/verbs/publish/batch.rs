@@ -59,7 +59,7 @@ impl Files {
     }
 }
 
-/// What carries out the lines.
+/// The broker or the server that carries out the lines.
 pub(super) enum Way<'a> {
     Broker(Batch<'a>),
     Server(Relay<'a>),

@@ -94,7 +94,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     })
 }
 
-/// What a look has found.
+/// The findings of a look.
 struct Looked {
     status: Status,
     /// The JSON of the server that has looked.

@@ -158,7 +158,8 @@ impl Backend for InMemoryAdmin {
         let Some(texts) = self.0.broker.messages_of(&stream) else {
             return Err(BrokerError::Missing { object: format!("the queue {stream}") });
         };
-        let all: Vec<_> = texts.iter().filter_map(|text| LifeCycleRecord::parse(text).ok()).collect();
+        let all: Vec<_> =
+            texts.iter().flat_map(|text| LifeCycleRecord::parse_all(text)).filter_map(Result::ok).collect();
         let oldest = all.first().map(|record| record.at);
         let is_asked = |record: &LifeCycleRecord| {
             of.since.is_none_or(|since| record.at >= since)

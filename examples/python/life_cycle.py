@@ -25,15 +25,17 @@ def records(channel, stream, *, since=None, reference=None, quiet=None):
     arguments = {"x-stream-offset": since or "first"}
     if reference is not None:
         arguments["x-stream-filter"] = reference
+        # Messages with records of several events have no filter value.
+        arguments["x-stream-match-unfiltered"] = True
     for method, _, body in channel.consume(stream, arguments=arguments, inactivity_timeout=quiet):
         if method is None:
             return
         channel.basic_ack(method.delivery_tag)
-        record = json.loads(body)
         # RabbitMQ delivers whole chunks: some records are older, and some of another reference.
-        is_new = since is None or datetime.fromisoformat(record["at"].replace("Z", "+00:00")) >= since
-        if is_new and (reference is None or record.get("reference") == reference):
-            yield record
+        for record in map(json.loads, body.splitlines()):
+            is_new = since is None or datetime.fromisoformat(record["at"].replace("Z", "+00:00")) >= since
+            if is_new and (reference is None or record.get("reference") == reference):
+                yield record
 
 
 def main():

@@ -1,6 +1,6 @@
 //! Reads the stream of the life of events.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
 use futures_util::{Stream, stream::try_unfold};
 use jiff::{SignedDuration, Timestamp};
@@ -20,7 +20,7 @@ const FIRST: Duration = Duration::from_secs(3);
 /// How long to wait for more records after one, in the last chunk of the stream.
 const MORE: Duration = Duration::from_millis(150);
 
-/// How many records are read to find the last one. Under constant load there is always a later one, and then this one counts as the last.
+/// How many messages are read to find the last one. Under constant load there is always a later one, and then this one counts as the last.
 const LAST: usize = 10_000;
 
 /// How long the reader waits before it asks whether there is anything left to wait for.
@@ -32,7 +32,7 @@ const SILENCE: Duration = Duration::from_mins(5);
 /// By how much the broker's clock may differ from those of the programs that tell.
 const CLOCKS: SignedDuration = SignedDuration::from_mins(10);
 
-/// Called with the number of records read, and the number to read.
+/// Called with the number of messages read, and the number to read.
 type OnProgress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 /// A question to the stream of the life of events. Created by [`Hatchery::life_cycle`](crate::Hatchery::life_cycle).
@@ -45,7 +45,7 @@ type OnProgress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 /// | [`follow`](Self::follow) | also those that come |
 ///
 /// RabbitMQ 3.13 and later filters by the reference, or by the id of an event without one. Before, every record is read, and so it is for
-/// an event that has a reference and was asked for by its id alone.
+/// an event that has a reference and was asked for by its id alone. Messages that have records of several events always pass the filter.
 #[derive(Clone)]
 pub struct LifeCycleReader {
     pub(super) broker: Arc<RabbitMq>,
@@ -92,7 +92,7 @@ impl LifeCycleReader {
         Self { follows: true, ..self }
     }
 
-    /// For the command line: calls this with the number of records that were passed, and with the number of all.
+    /// For the command line: calls this with the number of messages that were passed, and with the number of all.
     #[doc(hidden)]
     #[must_use]
     pub fn on_progress(self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
@@ -104,10 +104,10 @@ impl LifeCycleReader {
     /// # Errors
     /// When the broker is away, has no such stream, or refuses to read it.
     pub async fn oldest(&self) -> Result<Option<LifeCycleRecord>, BrokerError> {
-        Ok(self.at(Begin::First, 1).await?.and_then(|read| parse(&read)))
+        Ok(self.at(Begin::First, 1).await?.and_then(|read| parse(&read).next()))
     }
 
-    /// Returns the records in the order in which the broker has them. A record that is no JSON of this kind is left out. A lost connection
+    /// Returns the records in the order in which the broker has them: of one event in that of the program that tells them. A record that is no JSON of this kind is left out. A lost connection
     /// is an error, also of one that follows: ask again, [`since`](Self::since) the last record.
     ///
     /// ```no_run
@@ -159,7 +159,7 @@ impl LifeCycleReader {
 
     /// Finds the end of the stream, and begins to read what passes the filter.
     async fn begin(&self, filter: Option<&str>) -> Result<Reading, BrokerError> {
-        let reading = |reader, last| Reading { reader, first: None, last, quiet: 0 };
+        let reading = |reader, last| Reading { reader, first: None, last, quiet: 0, found: VecDeque::new() };
         let Some(last) = self.at(Begin::Last, LAST).await? else {
             let reader =
                 if self.follows { Some(self.broker.read(&self.stream, Begin::First, &[]).await?) } else { None };
@@ -167,7 +167,7 @@ impl LifeCycleReader {
         };
         let since = self.since_of_broker();
         // After the last record there is nothing to wait for: the broker would begin with the next one.
-        if !self.follows && since.is_some_and(|since| parse(&last).is_some_and(|last| last.at < since)) {
+        if !self.follows && since.is_some_and(|since| parse(&last).last().is_some_and(|last| last.at < since)) {
             return Ok(reading(None, last.offset));
         }
         // The broker never says that nothing more passes the filter, so the last record has to pass it.
@@ -202,17 +202,21 @@ impl LifeCycleReader {
 struct Reading {
     /// `None` if the stream has nothing more.
     reader: Option<StreamReader>,
-    /// The offset of the first record that came.
+    /// The offset of the first message that came.
     first: Option<i64>,
-    /// The offset of the last record that the stream had when the reading began.
+    /// The offset of the last message that the stream had when the reading began.
     last: i64,
     /// How often nothing has come.
     quiet: u32,
+    /// The records of the last message that were asked for and are not returned yet.
+    found: VecDeque<LifeCycleRecord>,
 }
 
 impl Reading {
     async fn next(&mut self, question: &LifeCycleReader) -> Result<Option<LifeCycleRecord>, BrokerError> {
-        while let Some(reader) = &mut self.reader {
+        while self.found.is_empty()
+            && let Some(reader) = &mut self.reader
+        {
             let Some(read) = reader.next(QUIET).await? else {
                 self.quiet += 1;
                 if !question.follows {
@@ -228,11 +232,9 @@ impl Reading {
             if read.offset >= self.last && !question.follows {
                 self.reader = None;
             }
-            if let Some(record) = parse(&read).filter(|record| question.takes(record)) {
-                return Ok(Some(record));
-            }
+            self.found.extend(parse(&read).filter(|record| question.takes(record)));
         }
-        Ok(None)
+        Ok(self.found.pop_front())
     }
 
     /// Nothing has come for a while: looks whether something still can.
@@ -250,8 +252,10 @@ impl Reading {
     }
 }
 
-fn parse(read: &Read) -> Option<LifeCycleRecord> {
-    LifeCycleRecord::parse(&read.body)
-        .inspect_err(|error| tracing::debug!(offset = read.offset, %error, "no record of the life of events"))
-        .ok()
+fn parse(read: &Read) -> impl Iterator<Item = LifeCycleRecord> {
+    LifeCycleRecord::parse_all(&read.body).filter_map(|record| {
+        record
+            .inspect_err(|error| tracing::debug!(offset = read.offset, %error, "no record of the life of events"))
+            .ok()
+    })
 }

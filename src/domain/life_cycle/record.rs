@@ -182,7 +182,15 @@ impl LifeCycleRecord {
         self.id.is_some() || self.reference.is_some()
     }
 
-    /// Reads a record from the body of a message.
+    /// Reads the records of a message: each is a line of its body.
+    ///
+    /// # Errors
+    /// For each line that is no record, as [`parse`](Self::parse).
+    pub fn parse_all(body: &[u8]) -> impl Iterator<Item = serde_json::Result<Self>> {
+        body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(Self::parse)
+    }
+
+    /// Reads a record.
     ///
     /// # Errors
     /// When the text is no JSON object, or has no time or no transition.
@@ -190,7 +198,7 @@ impl LifeCycleRecord {
         serde_json::from_slice(body)
     }
 
-    /// Returns the record as the body of a message: JSON in one line.
+    /// Returns the record as JSON in one line.
     #[must_use]
     pub fn body(&self) -> Vec<u8> {
         // A map of JSON values and texts always has a form in JSON.

@@ -1,6 +1,9 @@
 //! The records on the stream of the life of events, read with an ordinary AMQP client.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use futures_util::StreamExt as _;
 use hatchery::LifeCycleRecord;
@@ -17,13 +20,17 @@ use super::{
 };
 
 /// A reader of the stream from its first record on.
-pub(crate) struct Records(Consumer);
+pub(crate) struct Records {
+    consumer: Consumer,
+    /// The records of the last message that are not returned yet.
+    found: VecDeque<LifeCycleRecord>,
+}
 
 impl Records {
     pub(crate) async fn open(amqp: &Amqp, stream: &str) -> Self {
         let mut first = FieldTable::default();
         first.insert("x-stream-offset".into(), long("first"));
-        Self(amqp.hold_as(stream, 1_000, first).await)
+        Self { consumer: amqp.hold_as(stream, 1_000, first).await, found: VecDeque::new() }
     }
 
     /// Reads until there are this many records of `which`, and returns these.
@@ -49,16 +56,19 @@ impl Records {
         found
     }
 
-    /// Returns the next record, whose routing key and filter value have to be its own.
+    /// Returns the next record. The routing key of its message has to be its own, and so has the filter value, if there is one.
     async fn next(&mut self, within: Duration) -> Option<LifeCycleRecord> {
-        let delivery = timeout(within, self.0.next()).await.ok()?.unwrap().unwrap();
-        delivery.ack(BasicAckOptions::default()).await.unwrap();
-        let record = LifeCycleRecord::parse(&delivery.data).unwrap();
-        let headers = delivery.properties.headers().clone().unwrap_or_default();
-        let filter = headers.inner().get("x-stream-filter-value").and_then(AMQPValue::as_long_string);
-        let expected = Some(record.filter_value()).filter(|value| !value.is_empty());
-        assert_eq!(filter.map(ToString::to_string).as_deref(), expected);
-        assert_eq!(delivery.routing_key.as_str(), record.routing_key());
-        Some(record)
+        if self.found.is_empty() {
+            let delivery = timeout(within, self.consumer.next()).await.ok()?.unwrap().unwrap();
+            delivery.ack(BasicAckOptions::default()).await.unwrap();
+            self.found.extend(LifeCycleRecord::parse_all(&delivery.data).map(Result::unwrap));
+            let headers = delivery.properties.headers().clone().unwrap_or_default();
+            let filter = headers.inner().get("x-stream-filter-value").and_then(AMQPValue::as_long_string);
+            let of_all: BTreeSet<_> = self.found.iter().map(LifeCycleRecord::filter_value).collect();
+            let expected = of_all.first().filter(|value| of_all.len() == 1 && !value.is_empty()).copied();
+            assert_eq!(filter.map(ToString::to_string).as_deref(), expected);
+            assert!(self.found.iter().all(|record| record.routing_key() == delivery.routing_key.as_str()));
+        }
+        self.found.pop_front()
     }
 }

@@ -10,7 +10,7 @@ use hatchery::{
     },
 };
 
-use super::markdown::{code, page, sentence, table, wrapped};
+use super::markdown::{code, codes, page, sentence, table, wrapped};
 use crate::handler::fields::fields;
 
 /// Returns a run of the event that has every example.
@@ -41,14 +41,13 @@ fn part(text: &mut String, title: &str, place: Place) {
     let _ = write!(text, "\n## {title}\n");
     for field in FIELDS.iter().filter(|field| field.place == place) {
         let _ = write!(text, "\n### `{}`\n\n{}\n\n", field.name, wrapped(&sentence(field.about)));
-        for (name, value) in [
-            ("Format", field.format),
-            ("If absent", field.absent),
-            ("Written by", field.writers),
-            ("Read by", field.readers),
-            ("Example", &code(field.example)),
-        ] {
+        for (name, value) in
+            [("Format", field.format), ("Absent", field.absent), ("Writers", field.writers), ("Readers", field.readers)]
+        {
             let _ = writeln!(text, "{}", wrapped(&format!("- {name}: {value}")).replace('\n', "\n  "));
+        }
+        if !field.format.contains("whole") {
+            let _ = writeln!(text, "{}", wrapped(&format!("- Example: {}", code(field.example))).replace('\n', "\n  "));
         }
     }
 }
@@ -58,13 +57,12 @@ fn the_page_of_the_headers_is_as_the_code_says() {
     let mut text = format!(
         "# Properties and headers\n\n{}\n\n{}\n",
         wrapped(
-            "The properties and headers of an event's message in RabbitMQ, who writes and who reads each of them. [The wire \
-             format](../wire-format.md) explains how a program publishes or consumes without hatchery; it needs none of them."
+            "Who writes and who reads each property and header of an event's message. A program that publishes or consumes \
+             [without hatchery](../wire-format.md) needs none of them."
         ),
         wrapped(
-            "A header of the wrong type makes a message *poison*: it goes to the dead-letter queue of its type, with a `reason` that names \
-             the header. Whole numbers are written with 64 bits, and read in any width. A message keeps all other headers and \
-             properties through retries and dead-lettering, except those [of RabbitMQ](#headers-of-rabbitmq)."
+            "A header of the wrong type makes a message [poison](../wire-format.md#properties-and-headers). A *time* is a text of \
+             RFC 3339 with milliseconds, in UTC. Whole numbers are written with 64 bits, and read in any width."
         )
     );
     part(&mut text, "Properties", Place::Property);
@@ -92,30 +90,28 @@ fn the_page_of_the_headers_is_as_the_code_says() {
         [code(&shown), about.to_owned()]
     });
     table(&mut text, ["header", "meaning"], rows);
-    text += "\nA copy by hatchery carries none of these: RabbitMQ would act on them again. Of the properties it leaves out `user_id`,\n`expiration` and `priority`.\n";
+    text += "\n[Copies](../wire-format.md#copies) carry none of these: RabbitMQ would act on them again.\n";
     text += "\n## What a handler gets\n\n";
     text += &wrapped(
         "A program (`topology work --exec`) gets the fields as environment variables, a service (`--http`) as headers of the request. \
-         The payload is the standard input, or the body. An absent field is not set. Headers that begin with `Event-` are \
-         percent-encoded. The examples are those of the event above.",
+                  The payload is the standard input, or the body. An absent field is not set. Headers that begin with `Event-` are \
+         percent-encoded.",
     );
     text += "\n\n";
     let run = run();
-    let rows = fields(&run.event, Some(42)).map(|field| {
-        let header = field.header.split('-').map(capitalised).collect::<Vec<_>>().join("-");
-        [code(field.variable), code(&header), code(&field.value.expect("the example has every field"))]
+    let variables = fields(&run.event, Some(42)).map(|field| {
+        let is_its_own = ["content-type", "traceparent"].contains(&field.header);
+        let same = field.variable.to_lowercase().replace('_', "-");
+        assert!(is_its_own || field.header == same, "{} is {}", field.variable, field.header);
+        assert!(field.value.is_some(), "the example has no {}", field.variable);
+        field.variable
     });
-    table(&mut text, ["variable", "header", "example"], rows);
-    text += "\n";
-    text += &wrapped(
-        "`EVENT_FENCE` [rises with each run](../guarantees.md#a-second-run) of the reference. `EVENT_SCHEDULE` and `EVENT_SLOT` are \
+    text += &wrapped(&format!(
+        "The variables are {}. A header has the same words, such as `Event-Created-At`, but `Content-Type` and `Traceparent`. \
+         `EVENT_FENCE` [rises with each run](../guarantees.md#a-second-run) of the reference. `EVENT_SCHEDULE` and `EVENT_SLOT` are \
          the name of the [schedule](../schedules.md) and the instant.",
-    );
+        codes(variables)
+    ));
     text += "\n";
     page("headers", &text);
-}
-
-fn capitalised(word: &str) -> String {
-    let mut letters = word.chars();
-    letters.next().map(|first| first.to_uppercase().collect::<String>() + letters.as_str()).unwrap_or_default()
 }

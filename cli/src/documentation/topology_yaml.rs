@@ -35,47 +35,38 @@ enum Frame {
 
 fn part(level: &'static Level) -> Part {
     let (title, path, about, frame) = match level.name {
-        "the file" => ("The file", "", "The keys at the top.", Frame::File),
+        "the file" => ("The file", "", "", Frame::File),
         "a type" => (
             "A type",
             "types.*.",
-            "The settings of one type, at `types.<type>`. A key in `defaults` is the setting of all types that \
-             do not have their own.",
+            "A key in `defaults` is the setting of all types that do not have their own.",
             Frame::Type,
         ),
-        "`coalesce`" => {
-            ("Coalescing", "types.*.coalesce.", "The keys of `coalesce` in a type or in `defaults`.", Frame::Type)
-        }
-        "`retry`" => ("Retries", "types.*.retry.", "The keys of `retry` in a type or in `defaults`.", Frame::Type),
-        "`in-place`" => {
-            ("Tries in place", "types.*.in-place.", "The keys of `in-place` in a type or in `defaults`.", Frame::Type)
-        }
-        "`breaker`" => {
-            ("Breakers", "types.*.breaker.", "The keys of `breaker` in a type or in `defaults`.", Frame::Type)
-        }
-        "`notify`" => ("Notices", "notify.", "The keys of `notify`.", Frame::File),
-        "`life-cycle`" => ("Life of events", "life-cycle.", "The keys of `life-cycle`.", Frame::File),
-        "`ladder`" => ("The ladder", "ladder.", "The keys of `ladder`.", Frame::File),
-        "`redis`" => ("Redis", "redis.", "The keys of `redis`.", Frame::File),
+        "`coalesce`" => ("Coalescing", "types.*.coalesce.", "", Frame::Type),
+        "`retry`" => ("Retries", "types.*.retry.", "", Frame::Type),
+        "`in-place`" => ("Tries in place", "types.*.in-place.", "", Frame::Type),
+        "`breaker`" => ("Breakers", "types.*.breaker.", "", Frame::Type),
+        "`notify`" => ("Notices", "notify.", "", Frame::File),
+        "`life-cycle`" => ("Life of events", "life-cycle.", "", Frame::File),
+        "`ladder`" => ("The ladder", "ladder.", "", Frame::File),
+        "`redis`" => ("Redis", "redis.", "", Frame::File),
         "a schedule" => (
             "A schedule",
             "schedules.*.",
-            "The keys of one schedule, at `schedules.<name>`. [Schedules](../schedules.md) explains them. After a change \
-             `topology apply` arms what is new; nothing changes on the broker.",
+            "[Schedules](../schedules.md) explains the keys. After a change `topology apply` arms what is new; nothing changes on \
+             the broker.",
             Frame::Schedule,
         ),
         "a source" => (
             "A source",
             "sources.*.",
-            "The keys of one source, at `sources.<name>`. [Sources](../sources.md) explains them. A change needs a restart of the \
-             workers alone.",
+            "[Sources](../sources.md) explains the keys. A change needs a restart of the workers alone.",
             Frame::Source,
         ),
         "a rule of a source" => (
             "A rule of a source",
             "sources.*.events.",
-            "The keys of one rule, in the list `events` of a source. Places in a message are JSON Pointers, such as \
-             `/employee/number`.",
+            "Places in a message are JSON Pointers, such as `/employee/number`.",
             Frame::Source,
         ),
         other => panic!("{other} needs a part of the page"),
@@ -131,7 +122,6 @@ fn without(example: &str, key: &str) -> String {
 /// The sentence that says what a change of a key needs, unless it needs what the page says for all keys of the part.
 fn effect(part: &Part, key: &Key) -> Option<&'static str> {
     let known = match (part.path, key.name) {
-        (_, "version") => Some("There is no other version."),
         ("", "name") => Some("Another name is another topology, unless `renamed-from` has the former one."),
         (_, "renamed-from") => {
             Some("[Renaming](../how-to/change-in-production.md#a-new-name-for-a-type) has the steps.")
@@ -143,9 +133,8 @@ fn effect(part: &Part, key: &Key) -> Option<&'static str> {
              emptied: events may run twice, and older ones after newer ones. `topology plan` says so.",
         ),
         ("", "schedules") => Some("`topology apply` arms what is new or changed."),
-        ("schedules.*.", _) => return None,
-        ("", "defaults") => Some("As the same key in a type."),
-        _ if matches!(key.kind, Kind::Section(_) | Kind::Short(..)) => Some("See its keys."),
+        ("schedules.*.", _) | (_, "version") => return None,
+        _ if matches!(key.kind, Kind::Section(_) | Kind::Short(..)) => return None,
         _ => None,
     };
     if known.is_some() {
@@ -164,11 +153,11 @@ fn effect(part: &Part, key: &Key) -> Option<&'static str> {
     let plans = [change(&before, &after), change(&after, &before)];
     let actions: BTreeSet<Action> = plans.iter().flat_map(actions).collect();
     if actions.contains(&Action::Migrate) || actions.contains(&Action::Blocked) {
-        Some("`topology apply --migrate` replaces queues, and moves their messages.")
+        Some("`topology apply --migrate`.")
     } else if actions.contains(&Action::Create) || actions.contains(&Action::Leftover) {
-        Some("New objects: `topology apply`, and later `--prune`.")
+        Some("`topology apply`, later `--prune`.")
     } else if actions.contains(&Action::Change) {
-        Some("`topology apply` changes a policy in place.")
+        Some("`topology apply`.")
     } else {
         None
     }
@@ -183,7 +172,7 @@ fn values(kind: &Kind) -> String {
     let or = |words: &[&str]| codes(words.iter().copied());
     match kind {
         Kind::Version => "the number 1".to_owned(),
-        Kind::Word => "one word of 1 to 64 letters, digits, `_` or `-`".to_owned(),
+        Kind::Word => "a word".to_owned(),
         Kind::Names => "one word, or a list of words".to_owned(),
         Kind::Objects => "a list of names of exchanges and queues".to_owned(),
         Kind::Object => "the name of a queue".to_owned(),
@@ -194,10 +183,8 @@ fn values(kind: &Kind) -> String {
         Kind::Disk(least, most) => {
             format!("a number of bytes, or a text such as `1GiB`, from `{}` to `{}`", size(*least), size(*most))
         }
-        Kind::Duration(least, most) => format!("a duration from `{}` to `{}`", amount(*least), amount(*most)),
-        Kind::DurationOr(word, least, most) => {
-            format!("`{word}`, or a duration from `{}` to `{}`", amount(*least), amount(*most))
-        }
+        Kind::Duration(least, most) => duration(*least, *most),
+        Kind::DurationOr(word, least, most) => format!("`{word}`, or {}", duration(*least, *most)),
         Kind::Errors(most) => format!("a whole number from 1 to {most}, or a part such as `50%`"),
         Kind::Share => "a part from 0 to 1, or a text such as `20%`".to_owned(),
         Kind::Ttls { may_be_empty: true } => "a list of durations".to_owned(),
@@ -205,12 +192,12 @@ fn values(kind: &Kind) -> String {
         Kind::Switch => "`on` or `off`".to_owned(),
         Kind::Pause => "`on`, `off`, or a text: the reason, which means `on`".to_owned(),
         Kind::Choice(words) => format!("one of {}", or(words)),
-        Kind::Short(_, forms) => {
-            format!("{}, or a map", codes(forms.iter().map(|form| form.word)))
+        Kind::Short(level, forms) => format!("{}, or a {}", codes(forms.iter().map(|form| form.word)), map(level)),
+        Kind::Section(level) => format!("a {}", map(level)),
+        Kind::Types(level) | Kind::Schedules(level) | Kind::Sources(level) => {
+            format!("names, each with a {}", map(level))
         }
-        Kind::Section(_) => "a map".to_owned(),
-        Kind::Types(_) | Kind::Schedules(_) | Kind::Sources(_) => "a map from names to maps".to_owned(),
-        Kind::Rules(_) => "a list of at least one map".to_owned(),
+        Kind::Rules(level) => format!("a list of at least one {}", map(level)),
         Kind::Cron => "a cron expression".to_owned(),
         Kind::ReferenceText => "a text of 1 to 255 bytes without control characters".to_owned(),
         Kind::Json => "any value".to_owned(),
@@ -229,30 +216,52 @@ fn amount(duration: Duration) -> String {
     Ttl::new(duration).map_or_else(|_| "0s".to_owned(), |ttl| ttl.to_string())
 }
 
-fn default(key: &Key) -> String {
-    match (key.absent, &key.kind) {
-        (Absent::Required, _) => "none, the key is required".to_owned(),
-        (Absent::Value(_), Kind::Section(_)) => "those of its keys".to_owned(),
-        (Absent::Value(text), _) => code(text),
-        (Absent::Depends(text), _) => text.to_owned(),
+/// The longest duration of most keys.
+const LONGEST: &str = "3650d";
+
+fn duration(least: Duration, most: Duration) -> String {
+    match (amount(least).as_str(), amount(most).as_str()) {
+        ("1ms", LONGEST) => "a duration".to_owned(),
+        (least, LONGEST) => format!("a duration from `{least}`"),
+        (least, most) => format!("a duration from `{least}` to `{most}`"),
     }
+}
+
+/// Returns the line about the default, unless it is that of the keys below.
+fn default(key: &Key) -> Option<String> {
+    match (key.absent, &key.kind) {
+        (Absent::Required, _) => Some("- Required".to_owned()),
+        (Absent::Value(_), Kind::Section(_)) => None,
+        (Absent::Value(text), _) => Some(format!("- Default: {}", code(text))),
+        (Absent::Depends(text), _) => Some(format!("- Default: {text}")),
+    }
+}
+
+/// Whether a reader needs no example: the key takes a single value, and the heading has the path to the key.
+fn says_itself(key: &Key) -> bool {
+    matches!(
+        key.kind,
+        Kind::Whole(..)
+            | Kind::Switch
+            | Kind::Choice(_)
+            | Kind::Duration(..)
+            | Kind::Bytes(_)
+            | Kind::Size(_)
+            | Kind::Disk(..)
+            | Kind::Word
+            | Kind::Object
+            | Kind::Prefix
+            | Kind::Zone
+    )
 }
 
 fn heading(part: &Part, key: &Key) -> String {
     format!("{}{}", part.path, key.name)
 }
 
-/// Returns the level of the keys in the map that this key takes.
-fn below(kind: &Kind) -> Option<&'static Level> {
-    match kind {
-        Kind::Section(level)
-        | Kind::Short(level, _)
-        | Kind::Types(level)
-        | Kind::Sources(level)
-        | Kind::Schedules(level)
-        | Kind::Rules(level) => Some(level),
-        _ => None,
-    }
+/// Returns a link to the part of the page about the keys of a map.
+fn map(level: &'static Level) -> String {
+    format!("[map](#{})", super::anchor(part(level).title))
 }
 
 #[test]
@@ -261,32 +270,33 @@ fn the_page_of_the_file_is_as_the_code_says() {
         "# topology.yaml\n\n{}\n\n{}\n",
         wrapped(
             "Every key of the file. `topology validate` checks a file, `topology plan` shows what a change of it would do on the \
-             broker, and `topology schema` prints the JSON Schema with which an editor completes the keys."
+             broker, and an editor completes the keys by the JSON Schema of `topology schema`."
         ),
         wrapped(
-            "A **duration** is a number and a unit, such as `250ms`, `90s`, `1h 30m` or `30d`, in whole milliseconds. `on` \
-             and `off` may also be written as `true` and `false`. A `*` in a heading stands for a name that you choose, and \
-             the example has lines below that name. *A change* says what another value of the key needs. Without that line \
-             nothing changes on the broker, and publishers and workers need a restart. [Changes and their \
-             flags](../operations/changes.md#changes-and-their-flags) tells what publishers and workers with the former file \
-             do."
+            "A **duration** is a number and a unit, such as `250ms`, `90s`, `1h 30m` or `30d`, in whole milliseconds, from `1ms` to `3650d`. A **word** has 1 \
+             to 64 letters, digits, `_` or `-`. `on` and `off` may also be written as `true` and `false`. A `*` in a heading stands for \
+             a name that you choose, and the example has lines below that name. *A change* says what another value of the key needs \
+             ([what that does](../operations/changes.md#changes-and-their-flags)); a map needs what its keys need. Without that line \
+             nothing changes on the broker, and publishers and workers need a restart."
         )
     );
     for part in LEVELS.map(part) {
-        let _ = write!(text, "\n## {}\n\n{}\n", part.title, wrapped(part.about));
+        let _ = writeln!(text, "\n## {}", part.title);
+        if !part.about.is_empty() {
+            let _ = writeln!(text, "\n{}", wrapped(part.about));
+        }
         for key in part.level.keys {
             let _ = write!(text, "\n### `{}`\n\n{}\n\n", heading(&part, key), wrapped(&sentence(key.about)));
-            let more = below(&key.kind)
-                .map(|level| LEVELS.map(self::part).into_iter().find(|part| std::ptr::eq(part.level, level)));
-            let keys = more
-                .flatten()
-                .map(|part| format!(" with the keys of [{}](#{})", part.title, super::anchor(part.title)));
-            let _ = writeln!(text, "- Values: {}{}", values(&key.kind), keys.unwrap_or_default());
-            let _ = writeln!(text, "- Default: {}", default(key));
+            let _ = writeln!(text, "- Values: {}", values(&key.kind));
+            if let Some(default) = default(key) {
+                let _ = writeln!(text, "{default}");
+            }
             if let Some(effect) = effect(&part, key) {
                 let _ = writeln!(text, "{}", wrapped(&format!("- A change: {effect}")).replace('\n', "\n  "));
             }
-            let _ = write!(text, "\n```yaml\n{}\n```\n", key.example);
+            if !says_itself(key) {
+                let _ = write!(text, "\n```yaml\n{}\n```\n", key.example);
+            }
         }
     }
     page("topology-yaml", &text);

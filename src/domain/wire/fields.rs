@@ -37,9 +37,9 @@ pub enum Place {
     Header,
 }
 
-const TIME: &str = "text: a time of RFC 3339 with milliseconds, in UTC";
+const TIME: &str = "a time";
 const NUMBER: &str = "whole number";
-const FAILURE: &str = "text: a time as in `created_at`, a space, and the error in one line, cut at 1,000 bytes";
+const FAILURE: &str = "a time, a space, and the error in one line, cut at 1,000 bytes";
 
 /// Every property and header of an event, the properties first.
 pub static FIELDS: [Field; 22] = [

@@ -1,5 +1,5 @@
-//! Compares the page about the log with the source: each message of a warning or an error has a line there, with its level, and
-//! each line of the page is a message of the source.
+//! Compares the page about the log with the source: each message of a warning or an error has a line there, which says whether it is
+//! an error, and each line of the page is a message of the source.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -91,17 +91,18 @@ fn text(token: &TokenTree) -> Option<String> {
     Some(text)
 }
 
-/// Returns the lines of the page with their levels: the first two cells of the rows of its tables.
-fn lines() -> Vec<(String, String)> {
+/// Returns the lines of the page with their levels: what is code in the first cells of its tables. An error is marked behind it.
+fn lines() -> Vec<(String, &'static str)> {
     let page = fs::read_to_string(super::root().join("docs/reference/log.md")).expect("the page");
-    let (mut lines, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
+    let (mut lines, mut is_first_cell) = (Vec::new(), false);
     for event in Parser::new_ext(&page, Options::ENABLE_TABLES) {
         match event {
-            Event::Start(Tag::TableRow) => row.clear(),
-            Event::Start(Tag::TableCell) => cell.clear(),
-            Event::Text(text) | Event::Code(text) => cell += &text,
-            Event::End(TagEnd::TableCell) => row.push(cell.clone()),
-            Event::End(TagEnd::TableRow) => lines.push((row[0].clone(), row[1].clone())),
+            Event::Start(Tag::TableRow) => is_first_cell = true,
+            Event::End(TagEnd::TableCell) => is_first_cell = false,
+            Event::Code(line) if is_first_cell => lines.push((line.into_string(), "warn")),
+            Event::Text(text) if is_first_cell && text.starts_with(" (error)") => {
+                lines.last_mut().expect("a line before it").1 = "error";
+            }
             _ => {}
         }
     }
@@ -120,7 +121,7 @@ fn the_page_of_the_log_has_every_warning_and_every_error() {
     let missing: Vec<_> = source
         .said
         .iter()
-        .filter(|(message, levels)| !lines.iter().any(|(line, level)| begins(line, message) && levels.contains(level)))
+        .filter(|(message, levels)| !lines.iter().any(|(line, level)| begins(line, message) && levels.contains(*level)))
         .collect();
     assert!(missing.is_empty(), "docs/reference/log.md lacks, or has with another level: {missing:#?}");
     let is_gone = |line: &str| !source.texts.iter().any(|text| begins(line, text));

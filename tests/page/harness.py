@@ -13,6 +13,8 @@ PHONE = {"width": 360, "height": 740}
 DESKTOP = {"width": 1280, "height": 800}
 # What a person could put anywhere: it would run if anything made markup of it.
 SCRIPT = "<script>window.ran = 1</script><img src=x onerror='window.ran = 1'>\"'>"
+# What browsers of before 2024 lack.
+NEWER = """for (const [of, names] of [[Map, ["groupBy"]], [Object, ["groupBy"]], [Promise, ["withResolvers", "try"]]]) names.forEach((name) => delete of[name]);"""
 
 expect.set_options(timeout=PATIENCE * 1000)
 
@@ -46,12 +48,13 @@ class Case(serving.Case):
         handler.chmod(0o755)
         return str(handler)
 
-    def open(self, address="", size=DESKTOP, scheme="light", **options):
-        """Opens the page in a browser of its own, and notes what goes wrong in it."""
-        context = self.browser.new_context(viewport=size, color_scheme=scheme, **options)
+    def open(self, address="", size=DESKTOP, scheme="light", script=""):
+        """Opens the page in a browser of its own, in which a script has run before, and notes what goes wrong in it."""
+        context = self.browser.new_context(viewport=size, color_scheme=scheme)
         self.addCleanup(context.close)
         if os.environ.get("HATCHERY_UNBUILT"):
             context.route(lambda url: url.startswith(self.url) and "/v1/" not in url, unbuilt)
+        context.add_init_script(NEWER + script)
         page = context.new_page()
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda line: line.type == "error" and "status of 4" not in line.text and "ERR_" not in line.text and self.errors.append(line.text))

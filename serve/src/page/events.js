@@ -79,7 +79,8 @@ async function find(found, parameters, done) {
   if (known.length > 0) announce(done ?? `${counted(known.length, "event")} found.`);
 
   const history = await recorded;
-  const lives = Map.groupBy(history.records.filter(({ id }) => id), ({ id }) => id);
+  const lives = new Map();
+  for (const record of history.records) if (record.id) lives.set(record.id, [...(lives.get(record.id) ?? []), record]);
   known.forEach((event, at) => {
     // A card with buttons stays: a person may be about to press one.
     if (!isOpen(event)) cards[at].replaceWith(card(told(event, lives.get(event.id) ?? []), again));

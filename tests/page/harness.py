@@ -62,6 +62,31 @@ class Case(serving.Case):
         self.addCleanup(lambda: self.assertEqual(self.errors, []))
         return page
 
+    def open_with(self, token, address=""):
+        """Opens the page, and signs in."""
+        page = self.open(address)
+        expect(page.get_by_role("dialog")).to_contain_text("This server answers those who have a token.")
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Continue").click()
+        return page
+
+    def thousandfold(self, page):
+        """Gives a page the status of a thousand types, all like the first one, and loads it anew."""
+        def answer(route):
+            answered = route.fetch()
+            status = answered.json()
+            status["types"] = [status["types"][0] | {"type": f"type-{n:04}"} for n in range(1000)]
+            route.fulfill(response=answered, json=status)
+
+        page.context.route("**/v1/changes", lambda route: route.fulfill(status=429, json={"detail": "full"}))
+        page.context.route("**/v1/status", answer)
+        page.reload()
+
+    def first_paint(self, page):
+        """Returns after how many milliseconds the page has first painted something."""
+        paints = "new Promise((done) => new PerformanceObserver((list) => done(list.getEntries()[0].startTime)).observe({ type: 'paint', buffered: true }))"
+        return page.evaluate(paints)
+
     def check_no_script_ran(self, page):
         self.assertIsNone(page.evaluate("window.ran ?? null"))
         self.assertEqual(page.locator("main img, main script, dialog img, dialog script").count(), 0)

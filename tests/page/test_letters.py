@@ -8,12 +8,12 @@ from serving import eventually
 
 
 class Letters(Case):
-    types = "{ mail: { retry: { max-attempts: 1 } }, import: { retry: { max-attempts: 1 } }, scan: { retry: { max-attempts: 1 } } }"
+    types = "{ mail: { retry: { max-attempts: 1 } }, import: { retry: { max-attempts: 1 } }, scan: { retry: { max-attempts: 1 } }, old: { retry: { max-attempts: 1 } }, late: { retry: { max-attempts: 1 } } }"
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.work = lambda: cls.start("work", "--type", "mail", "--type", "import", "--type", "scan", "--exec", cls.failing(f"no such mailbox {SCRIPT}"))
+        cls.work = lambda: cls.start("work", *(f"--type={name}" for name in ("mail", "import", "scan", "old", "late")), "--exec", cls.failing(f"no such mailbox {SCRIPT}"))
 
     def letters(self, name, number, **more):
         """Brings letters of a type into its dead-letter queue."""
@@ -48,6 +48,17 @@ class Letters(Case):
         expect(page.get_by_text("There are no such letters.").first).to_be_visible()
         self.assertEqual(self.found("mail"), 0)
         self.check_no_script_ran(page)
+
+    def test_the_age_of_a_letter_passes_without_a_look(self):
+        self.letters("old", 1)
+        page = self.open("#/letters?type=old")
+        age = page.locator("summary time")
+        expect(age).to_contain_text("ago")
+        before = age.text_content()
+        looks = []
+        page.on("request", lambda request: "dead-letters" in request.url and looks.append(request.url))
+        expect(age).not_to_have_text(before)
+        self.assertEqual(looks, [])
 
     def test_fields_that_have_changed_are_looked_for_before_letters_are_changed(self):
         self.letters("scan", 1)
@@ -90,8 +101,6 @@ class Reader(Case):
     rights = ("read",)
 
     def test_a_reader_is_offered_no_change(self):
-        page = self.open("#/letters")
-        page.get_by_label("Token").fill("read")
-        page.keyboard.press("Enter")
+        page = self.open_with("read", "#/letters")
         expect(page.get_by_text("There are no such letters.").first).to_be_visible()
         expect(page.get_by_role("button", name="Replay")).to_have_count(0)

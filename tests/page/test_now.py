@@ -66,16 +66,8 @@ class Now(Case):
 
 class Many(Case):
     def test_a_thousand_types_are_drawn_as_they_are_seen(self):
-        def thousandfold(route):
-            answer = route.fetch()
-            status = answer.json()
-            status["types"] = [status["types"][0] | {"type": f"type-{n:04}"} for n in range(1000)]
-            route.fulfill(response=answer, json=status)
-
         page = self.open(size=PHONE)
-        page.context.route("**/v1/changes", lambda route: route.fulfill(status=429, json={"detail": "full"}))
-        page.context.route("**/v1/status", thousandfold)
-        page.reload()
+        self.thousandfold(page)
         rows = page.locator("tbody tr")
         expect(page.get_by_text("1,000 types, the first 60 drawn")).to_be_visible()
         expect(rows).to_have_count(60)

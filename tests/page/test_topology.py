@@ -31,6 +31,17 @@ schedules:
         page.get_by_role("button", name="Run now", exact=True).click()
         expect(page.locator("main").get_by_text("nightly runs:")).to_be_visible()
 
+    def test_buttons_stay_while_ages_pass(self):
+        page = self.open("#/schedules")
+        row = page.get_by_role("row").filter(has_text="poll")
+        run = row.get_by_role("button", name="Run poll now")
+        run.focus()
+        due = row.locator("time").first
+        before = due.text_content()
+        with page.expect_response("**/v1/schedules?*"):
+            expect(due).not_to_have_text(before)
+        expect(run).to_be_focused()
+
     def test_missed_runs_are_shown_before_they_are_published(self):
         page = self.open("#/schedules")
         page.get_by_role("button", name="Backfill missed runs of nightly").click()

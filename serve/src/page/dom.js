@@ -38,9 +38,17 @@ const drawn = new WeakMap();
 /** Puts these children in place of those of the last call only if they say something else: so the focus and a selection stay. */
 export function redraw(element, ...children) {
   const nodes = present(children);
-  const text = nodes.map((node) => node.textContent ?? node).join("\n");
+  const text = nodes.map(said).join("\n");
   if (drawn.get(element) !== text) element.replaceChildren(...nodes);
   drawn.set(element, text);
+}
+
+// What a child says. How long ago an instant is changes by itself.
+function said(child) {
+  if (!(child instanceof Element)) return child.textContent ?? child;
+  const copy = child.cloneNode(true);
+  for (const time of copy.querySelectorAll("time[data-age]")) time.textContent = time.dateTime;
+  return copy.textContent;
 }
 
 /** Sets a text only if it is another one, so that a selection, and what a screen reader reads, stay. */

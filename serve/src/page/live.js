@@ -3,7 +3,7 @@
 import { Problem, ask, may, request } from "./ask.js";
 import { announce, say } from "./dom.js";
 import { sentence } from "./dialog.js";
-import { span } from "./words.js";
+import { span, tick } from "./words.js";
 
 /** How often the status is asked for where there is no stream of changes, in milliseconds. */
 const EVERY = 10_000;
@@ -47,6 +47,7 @@ export async function lookNow() {
 /** Follows the status until the page is closed. */
 export async function live() {
   setInterval(tell, 1_000);
+  setInterval(tick, 1_000);
   // A page that nobody sees asks nothing; it looks at once when it is seen again.
   document.addEventListener("visibilitychange", () => (document.hidden ? leave() : wake()));
   for (;;) {

@@ -30,11 +30,13 @@ export const now = {
     const types = table(parameters);
     put(root, head, el("div", { class: "columns" }, el("div", {}, types.element, notes), aside));
     put(head, el("p", { class: "muted" }, "The server looks at the broker. That takes some seconds."));
-    const parts = [[head, problems], [notes, others], [aside, waiting]];
+    const parts = [[head, problems], [notes, others]];
     const end = follow((status) => {
       types.update(status.types, openBreakers(status));
       for (const [element, nodes] of parts) redraw(element, nodes(status));
     });
+      // The dots move although the words stay.
+      put(aside, waiting(status));
     return () => {
       end();
       types.close();

@@ -4,7 +4,7 @@ import { ask, may, post } from "./ask.js";
 import { announce, el, pill, put, redraw, tableOf } from "./dom.js";
 import { acting, confirm, sentence } from "./dialog.js";
 import { follow, lookNow } from "./live.js";
-import { UNKNOWN, count, counted, distance, instant, utc } from "./words.js";
+import { UNKNOWN, count, counted, instant, utc } from "./words.js";
 
 const COLOURS = { armed: "good", paused: "warn", "not applied": "bad", changed: "bad", "not in the file": "bad" };
 const DAYS = 7;
@@ -41,7 +41,7 @@ function overview(known, said, load) {
       el("th", { scope: "row" }, one.name),
       el("td", {}, pill(one.state, COLOURS[one.state])),
       el("td", {}, one.calendar ?? UNKNOWN, one.type && el("span", { class: "muted" }, ` → ${one.type}`)),
-      el("td", {}, one.next.length === 0 ? UNKNOWN : isLate ? [pill("missed", "bad"), ` due ${distance(one.next[0])}`] : instant(one.next[0])),
+      el("td", {}, one.next.length === 0 ? UNKNOWN : isLate ? [pill("missed", "bad"), " due ", instant(one.next[0], { only: "distance" })] : instant(one.next[0])),
       el("td", { class: "text" }, last(one)),
       may("operate") && el("td", { class: "number" }, buttons(one, said, load)));
   });

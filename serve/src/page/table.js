@@ -2,13 +2,12 @@
 
 import { el, put, say, svg } from "./dom.js";
 import { history } from "./live.js";
-import { UNKNOWN, count, distance, rate, span, utc } from "./words.js";
+import { UNKNOWN, age, count, rate, span, utc } from "./words.js";
 
 /** How many rows are drawn at a time. */
 const ROWS = 60;
 
 const late = (seconds) => (seconds === null ? UNKNOWN : seconds === 0 ? "0" : span(seconds));
-const next = (due) => (due ? distance(due) : "");
 
 // `high`: the value that is worth a look, by the type's line.
 const COLUMNS = [
@@ -18,7 +17,7 @@ const COLUMNS = [
   { key: "dead", title: "Dead", means: "Events in the dead-letter queue", text: count, high: (line) => line.dead > 0 },
   { key: "retrying", title: "Retrying", means: "Events that wait for their next attempt", text: count },
   { key: "delayed", title: "Delayed", means: "Events that are not due yet", text: count },
-  { key: "next_due", title: "Next", means: "When the next event is due", text: next },
+  { key: "next_due", title: "Next", means: "When the next event is due" },
   { key: "in_rate", title: "In/s", means: "Events that come into the queue, a second", text: rate },
   { key: "out_rate", title: "Out/s", means: "Events that leave the queue, a second", text: rate },
   { key: "workers", title: "Workers", means: "Consumers of the queue", text: count, high: (line) => line.workers === 0 && line.due > 0 && !line.paused },
@@ -127,7 +126,9 @@ function newRow(line) {
   const cells = COLUMNS.map(({ key }) =>
     key === "trend"
       ? el("td", { class: "trend" }, svg("svg", { viewBox: "0 0 72 18", width: 72, height: 18, "aria-hidden": "true" }, line_path))
-      : el("td", { class: "number" }, key === "dead" && el("a", { href: `#/letters?${new URLSearchParams({ type: line.type })}` })),
+      : el("td", { class: "number" },
+        key === "dead" && el("a", { href: `#/letters?${new URLSearchParams({ type: line.type })}` }),
+        key === "next_due" && el("time", { "data-age": "distance" })),
   );
   const element = el("tr", {}, name, cells);
   const update = (line) => {
@@ -137,10 +138,15 @@ function newRow(line) {
     COLUMNS.forEach(({ key, text, high }, at) => {
       if (key === "trend") return;
       const cell = cells[at];
+      if (key === "next_due") {
+        cell.firstElementChild.dateTime = line.next_due ?? "";
+        age(cell.firstElementChild);
+        cell.title = line.next_due ? utc(line.next_due) : "";
+        return;
+      }
       say(cell.firstElementChild ?? cell, text(line[key]));
       cell.classList.toggle("zero", line[key] === 0 || line[key] === null);
       cell.classList.toggle("high", Boolean(high?.(line)));
-      if (key === "next_due") cell.title = line.next_due ? utc(line.next_due) : "";
     });
     line_path.setAttribute("d", path(history(line.type)));
   };

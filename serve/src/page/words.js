@@ -1,6 +1,6 @@
 // Words for numbers and times.
 
-import { el } from "./dom.js";
+import { el, say } from "./dom.js";
 
 /** What stands for a figure that is not known. */
 export const UNKNOWN = "–";
@@ -62,11 +62,23 @@ export function utc(instant, fraction = false) {
   return fraction ? text : text.replace(/\.\d+Z$/, "Z");
 }
 
-/** Returns an instant as an element: its distance, and the instant itself. */
+/** Returns an instant as an element: its distance, and the instant itself unless `only` the distance is asked for. */
 export function instant(value, { only = "" } = {}) {
   if (!value) return UNKNOWN;
-  const parts = { distance: distance(value), utc: utc(value) };
-  return el("time", { datetime: value, title: parts.utc }, only ? parts[only] : `${parts.distance} · ${parts.utc}`);
+  const shown = el("time", { datetime: value, title: utc(value), "data-age": only || "both" });
+  age(shown);
+  return shown;
+}
+
+/** Brings the distances of all instants that are shown up to date. */
+export function tick() {
+  document.querySelectorAll("time[data-age]").forEach(age);
+}
+
+/** Brings the distance of an instant up to date. Without an instant it is empty. */
+export function age(shown) {
+  const value = shown.dateTime;
+  say(shown, value && (shown.dataset.age === "distance" ? distance(value) : `${distance(value)} · ${utc(value)}`));
 }
 
 /** Returns the values of which each has another key. */

@@ -31,6 +31,19 @@ schedules:
         page.get_by_role("button", name="Run now", exact=True).click()
         expect(page.locator("main").get_by_text("nightly runs:")).to_be_visible()
 
+    def test_a_paused_schedule_is_resumed(self):
+        self.topology("pause", "--schedule", "poll", "--reason", "the feed is down")
+        page = self.open("#/schedules")
+        row = page.get_by_role("row").filter(has_text="poll")
+        expect(row).to_contain_text("the feed is down")
+        page.get_by_role("button", name="Resume schedule poll").click()
+        expect(page.get_by_role("dialog")).to_contain_text("the feed is down")
+        self.check_access(page)
+        page.get_by_role("button", name="Resume", exact=True).click()
+        expect(page.locator("main").get_by_text("schedule poll is resumed.")).to_be_visible()
+        expect(row).to_contain_text("armed")
+        expect(page.get_by_role("button", name="Resume schedule poll")).to_have_count(0)
+
     def test_buttons_stay_while_ages_pass(self):
         page = self.open("#/schedules")
         row = page.get_by_role("row").filter(has_text="poll")

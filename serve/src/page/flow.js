@@ -36,27 +36,30 @@ export const flow = {
 
 function pausedTable(pauses, status, said, load) {
   if (pauses.length === 0) return el("p", { class: "muted" }, "Nothing is paused.");
-  const rows = pauses.map((pause) => {
-    const named = pause.kind === "all" ? { all: true } : { [pause.kind]: pause.name };
-    const what = pause.kind === "all" ? "everything" : `${pause.kind} ${pause.name}`;
-    const resume = acting(el("button", { type: "button", "aria-label": `Resume ${what}` }, "Resume …"), said, async () => {
-      const text = pause.kind === "schedule" ? "It publishes again at its times." : "Its events run as soon as workers take them.";
-      const file = pause.by === "file" && "The file pauses it: the next apply does so again, as long as it says so.";
-      const content = [`Paused: ${pausedWords(pause)}`, text, pause.kind === "type" && waiting(status, pause.name), file];
-      if (!(await confirm(`Resume ${what}?`, content.filter(Boolean).map((line) => el("p", {}, line)), "Resume"))) return;
-      tell(said, await post("/v1/pauses/end", named), `${what} is resumed.`);
-      lookNow();
-      await load();
-    });
-    return el("tr", {},
+  const rows = pauses.map((pause) =>
+    el("tr", {},
       el("th", { scope: "row" }, pill(pause.kind), ` ${pause.name ?? ""}`),
       el("td", { class: "text" }, pause.reason || UNKNOWN),
       el("td", {}, instant(pause.since)),
       el("td", {}, pause.until ? instant(pause.until) : "somebody resumes it"),
       el("td", {}, pause.by === "file" ? "the file" : "a person"),
-      may("operate") && el("td", { class: "number" }, resume));
-  });
+      may("operate") && el("td", { class: "number" }, resuming(pause, status, said, load))));
   return tableOf("Paused", ["What", "Reason", "Since", "Until", "By", may("operate") && [el("span", { class: "unseen" }, "Action")]], rows);
+}
+
+/** Returns a button that ends a pause, after a question. */
+export function resuming(pause, status, said, load) {
+  const named = pause.kind === "all" ? { all: true } : { [pause.kind]: pause.name };
+  const what = pause.kind === "all" ? "everything" : `${pause.kind} ${pause.name}`;
+  return acting(el("button", { type: "button", "aria-label": `Resume ${what}` }, "Resume …"), said, async () => {
+    const text = pause.kind === "schedule" ? "It publishes again at its times." : "Its events run as soon as workers take them.";
+    const file = pause.by === "file" && "The file pauses it: the next apply does so again, as long as it says so.";
+    const content = [`Paused: ${pausedWords(pause)}`, text, pause.kind === "type" && waiting(status, pause.name), file];
+    if (!(await confirm(`Resume ${what}?`, content.filter(Boolean).map((line) => el("p", {}, line)), "Resume"))) return;
+    tell(said, await post("/v1/pauses/end", named), `${what} is resumed.`);
+    lookNow();
+    await load();
+  });
 }
 
 // How many events of a type a change lets run, as far as is known.

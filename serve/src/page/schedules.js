@@ -3,6 +3,7 @@
 import { ask, may, post } from "./ask.js";
 import { announce, el, pill, put, redraw, tableOf } from "./dom.js";
 import { acting, confirm, sentence } from "./dialog.js";
+import { resuming } from "./flow.js";
 import { follow, lookNow } from "./live.js";
 import { UNKNOWN, count, counted, instant, utc } from "./words.js";
 
@@ -23,7 +24,8 @@ export const schedules = {
     const load = async () => {
       try {
         const known = (await ask(`/v1/schedules?count=${INSTANTS}`)).schedules;
-        redraw(table, known.length > 0 ? overview(known, said, load) : el("p", { class: "muted" }, "The topology has no schedules."));
+        const pauses = may("operate") && known.some(({ state }) => state === "paused") ? await pausesOfSchedules() : [];
+        redraw(table, known.length > 0 ? overview(known, pauses, said, load) : el("p", { class: "muted" }, "The topology has no schedules."));
         const shown = known.filter(({ next }) => next.length > 0).slice(0, SCHEDULES);
         redraw(calendar, shown.length > 0 && week(shown));
       } catch (error) {
@@ -34,7 +36,16 @@ export const schedules = {
   },
 };
 
-function overview(known, said, load) {
+// Redis knows the schedules, and RabbitMQ their pauses.
+async function pausesOfSchedules() {
+  try {
+    return (await ask("/v1/pauses")).pauses.filter(({ kind }) => kind === "schedule");
+  } catch {
+    return [];
+  }
+}
+
+function overview(known, pauses, said, load) {
   const rows = known.map((one) => {
     const isLate = one.next.length > 0 && new Date(one.next[0]) < Date.now() - 60_000;
     return el("tr", {},
@@ -43,7 +54,7 @@ function overview(known, said, load) {
       el("td", {}, one.calendar ?? UNKNOWN, one.type && el("span", { class: "muted" }, ` → ${one.type}`)),
       el("td", {}, one.next.length === 0 ? UNKNOWN : isLate ? [pill("missed", "bad"), " due ", instant(one.next[0], { only: "distance" })] : instant(one.next[0])),
       el("td", { class: "text" }, last(one)),
-      may("operate") && el("td", { class: "number" }, buttons(one, said, load)));
+      may("operate") && el("td", { class: "number" }, buttons(one, pauses, said, load)));
   });
   return tableOf("Schedules", ["Schedule", "State", "Runs", "Next", "Last run", may("operate") && [el("span", { class: "unseen" }, "Action")]], rows);
 }
@@ -57,8 +68,9 @@ function last({ last: run, paused_because: because }) {
   ];
 }
 
-function buttons(one, said, load) {
+function buttons(one, pauses, said, load) {
   if (!one.type) return null;
+  const pause = pauses.find(({ name }) => name === one.name);
   const path = `/v1/schedules/${encodeURIComponent(one.name)}`;
   const tell = async (words) => {
     put(said, el("p", {}, words));
@@ -88,7 +100,7 @@ function buttons(one, said, load) {
     await post(`${path}/backfill`, { from: would.instants[0], limit: would.instants.length, dry_run: false });
     await tell(`${one.name}: ${runs} published.`);
   });
-  return el("span", { class: "row" }, run, one.mode === "sequential" ? null : makeUp);
+  return el("span", { class: "row" }, pause && resuming(pause, null, said, load), run, one.mode === "sequential" ? null : makeUp);
 }
 
 // The coming days in UTC. A schedule that runs often is one line of its day.

@@ -60,6 +60,14 @@ class Letters(Case):
         expect(age).not_to_have_text(before)
         self.assertEqual(looks, [])
 
+    def test_a_finding_leads_to_the_letters_of_its_types(self):
+        self.letters("late", 1)
+        page = self.open("#/now")
+        with page.expect_response("**/v1/dead-letters?type=late"):
+            page.get_by_role("link", name="Dead letters of late").click()
+        expect(page).to_have_url(re.compile("#/letters\\?type=late$"))
+        expect(page.locator("main").get_by_text("1 letter, 1 reason.")).to_be_visible()
+
     def test_fields_that_have_changed_are_looked_for_before_letters_are_changed(self):
         self.letters("scan", 1)
         page = self.open("#/letters?type=scan")

@@ -12,8 +12,9 @@ const SOLVED = {
   "schedule-paused": ["#/flow", "Pauses, in Flow"],
   "schedule-late": ["#/schedules", "Schedules"],
   "schedule-not-applied": ["#/schedules", "Schedules"],
-  "dead-letters": ["#/letters", "Dead letters"],
 };
+/** How many dead-letter queues a finding has links to. */
+const QUEUES = 5;
 /** How many types the list of what is due next has. */
 const NEXT = 8;
 /** The end of the line of what is due next, in seconds: a week. */
@@ -34,9 +35,9 @@ export const now = {
     const end = follow((status) => {
       types.update(status.types, openBreakers(status));
       for (const [element, nodes] of parts) redraw(element, nodes(status));
-    });
       // The dots move although the words stay.
       put(aside, waiting(status));
+    });
     return () => {
       end();
       types.close();
@@ -50,7 +51,7 @@ function problems(status) {
   const found = status.findings.map((finding) =>
     el("li", { class: `finding ${finding.severity === "stuck" ? "bad" : "warn"}` },
       el("p", {}, pill(finding.severity, finding.severity === "stuck" ? "bad" : "warn"), " ", finding.message),
-      finding.kind in SOLVED && el("p", {}, el("a", { href: SOLVED[finding.kind][0] }, SOLVED[finding.kind][1])),
+      el("p", { class: "solved" }, solved(finding, status.topology).map(([href, words]) => el("a", { href }, words))),
       command(finding.command),
       el("p", { class: "muted" }, "Runbook: ", finding.runbook)),
   );
@@ -60,6 +61,17 @@ function problems(status) {
     found.length > 0 && el("ul", { class: "findings" }, found),
     paused.length > 0 && el("ul", { class: "plain" }, paused),
   ];
+}
+
+// The addresses of the views in which a finding is solved, with words.
+function solved({ kind, queues = [] }, topology) {
+  if (kind in SOLVED) return [SOLVED[kind]];
+  if (kind !== "dead-letters") return [];
+  const links = queues.slice(0, QUEUES).map(({ queue }) => {
+    const type = queue.slice(`${topology}.dead-letter.`.length);
+    return [`#/letters?${new URLSearchParams({ type })}`, `Dead letters of ${type}`];
+  });
+  return queues.length > QUEUES ? [...links, ["#/letters", "All dead letters"]] : links;
 }
 
 const pausedLine = (pause) => el("li", {}, el("a", { class: "pill", href: "#/flow" }, "paused"), ` ${pausedWords(pause)}`);

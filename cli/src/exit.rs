@@ -94,6 +94,7 @@ impl Exit {
         if let Some(declined) = error.downcast_ref::<Declined>() {
             return Some(match declined {
                 _ if declined.is_partly_done() => (Self::Partly, None),
+                _ if declined.is_locked() => (Self::Locked, None),
                 _ if declined.is_unreachable() => (Self::Unreachable, None),
                 _ => (Self::Error, None),
             });

@@ -57,6 +57,9 @@ pub(crate) struct Problem {
     /// How many events were published before the failure.
     #[serde(default)]
     done: u64,
+    /// Whether somebody else holds what the request needs.
+    #[serde(default)]
+    locked: bool,
     /// The events that were found and could not be changed.
     changed: Option<ChangedEvents>,
 }
@@ -80,6 +83,11 @@ impl Declined {
     /// Whether a part of the request was carried out.
     pub(crate) fn is_partly_done(&self) -> bool {
         self.answered.as_ref().is_some_and(|problem| problem.done > 0)
+    }
+
+    /// Whether somebody else holds what the request needs.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.answered.as_ref().is_some_and(|problem| problem.locked)
     }
 
     /// Whether the server, or what it needs, did not answer, or refused access.
@@ -252,6 +260,7 @@ impl Server {
             detail: format!("{} answers {status}, and is no server of this API", self.url.origin()),
             id: None,
             done: 0,
+            locked: false,
             changed: None,
         });
         Err(Declined { why: problem.detail.clone(), answered: Some(problem), again })

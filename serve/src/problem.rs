@@ -42,6 +42,9 @@ pub(crate) struct Problem {
     /// How many events were published before the failure, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     done: Option<usize>,
+    /// Whether somebody else holds what the request needs, such as the letters of a queue.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    locked: bool,
     /// The events that were found, and why none of them was changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<Box<ChangedEvents>>,
@@ -52,7 +55,15 @@ impl Problem {
         let (title, detail) = (status.canonical_reason().unwrap_or_default(), detail.into());
         // It may repeat what the request has.
         let detail = if is_url_with_password(&detail) { unless_url(&detail) } else { cut_reason(&detail) };
-        Self { title, status: status.as_u16(), detail: detail.to_owned(), id: None, done: None, changed: None }
+        Self {
+            title,
+            status: status.as_u16(),
+            detail: detail.to_owned(),
+            id: None,
+            done: None,
+            locked: false,
+            changed: None,
+        }
     }
 
     /// Returns the problem that the request is not as described.
@@ -68,6 +79,11 @@ impl Problem {
     /// Returns the problem that the server cannot carry out the request for now.
     pub(crate) fn for_now(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
+    /// Returns the problem that somebody else holds what the request needs.
+    pub(crate) fn locked(detail: impl Into<String>) -> Self {
+        Self { locked: true, ..Self::for_now(detail) }
     }
 
     /// Returns the problem that a limit of the server is reached.
@@ -167,6 +183,7 @@ impl From<AdminError> for Problem {
             AdminError::UnknownName { .. } => StatusCode::NOT_FOUND,
             AdminError::Past(_) => StatusCode::UNPROCESSABLE_ENTITY,
             AdminError::Switches { .. } => StatusCode::CONFLICT,
+            AdminError::Held(_) | AdminError::SwitchesHeld(_) => return Self::locked(error.to_string()),
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())
@@ -232,6 +249,14 @@ mod tests {
         assert_eq!(response.headers().contains_key(header::RETRY_AFTER), status == 503);
         let json = serde_json::to_value(problem).expect("JSON");
         assert_eq!((&json["status"], json.get("id")), (&status.into(), None));
+    }
+
+    #[test]
+    fn a_problem_says_whether_somebody_else_holds_what_the_request_needs() {
+        let held = Problem::from(AdminError::SwitchesHeld("t.control.lock".to_owned()));
+        let away = Problem::from(AdminError::from(away()));
+        let said = |problem: Problem| serde_json::to_value(problem).expect("JSON").get("locked").cloned();
+        assert_eq!((said(held), said(away)), (Some(true.into()), None));
     }
 
     #[test]

@@ -167,7 +167,7 @@ pub(super) const PATIENCE: Patience<'static> = Patience { limit: WAIT, waiting: 
 pub(super) fn pass_over(error: DeadLettersError, queue: &LetterQueue) -> Result<Problem, Problem> {
     let passes = error.is_of_one(queue);
     let problem = match error {
-        DeadLettersError::Broker(BrokerError::Locked { .. }) => Problem::for_now(format!(
+        DeadLettersError::Broker(BrokerError::Locked { .. }) => Problem::locked(format!(
             "another `topology dead-letter`, or another server, holds letters of {}, so they cannot be seen",
             queue.name
         )),

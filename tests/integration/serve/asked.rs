@@ -2,9 +2,13 @@
 
 use std::path::Path;
 
+use hatchery::internals::names::look_lock;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    join,
+};
 
 use super::{client::Serving, letters::dead};
 use crate::support::{
@@ -236,6 +240,24 @@ async fn letters_are_looked_at_replayed_and_discarded_by_a_server_as_by_the_brok
     ids.sort();
     assert_eq!(ids.len(), 3, "{ids:?}");
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn letters_that_somebody_else_holds_end_a_verb_with_7_by_a_server_too() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let (place, serving) = (Place::new(&declared), Serving::start(&declared).await);
+    dead(&declared, &serving, &["a"], "HTTP 503").await;
+    let (queue, other) = (declared.dead_letters("mail"), declared.amqp().await);
+    other.lock(&look_lock(&queue)).await;
+    let (direct, listed, replayed) = join!(
+        by_broker(&place, "dead-letter list --wait 1ms"),
+        asked(&place, &serving, "dead-letter list"),
+        asked(&place, &serving, "dead-letter replay --yes"),
+    );
+    for ended in [direct, listed, replayed] {
+        assert!(ended.stderr.contains(&format!("holds letters of {queue}")), "{ended:?}");
+        ended.expect(7);
+    }
 }
 
 #[tokio::test]

@@ -162,6 +162,12 @@ impl Amqp {
         }
     }
 
+    /// Holds the lock of this name, an exclusive queue, until the connection ends.
+    pub(crate) async fn lock(&self, name: &str) {
+        let exclusive = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
+        self.channel.queue_declare(name.into(), exclusive, FieldTable::default()).await.unwrap();
+    }
+
     pub(crate) async fn delete_queue(&self, queue: &str) {
         self.channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.unwrap();
     }

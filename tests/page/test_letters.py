@@ -60,6 +60,31 @@ class Letters(Case):
         expect(age).not_to_have_text(before)
         self.assertEqual(looks, [])
 
+    def test_a_view_that_is_opened_again_shows_what_was_read(self):
+        page = self.open("#/flow")
+        looks = []
+        page.context.route("**/v1/dead-letters?*", lambda route: looks.append(route))
+        found = page.locator("main").get_by_text(re.compile(r"(no such letters|\d letters?, .*)\. Read \d+s ago"))
+
+        def visit(*names):
+            for name in names:
+                page.get_by_role("navigation", name="Views").get_by_role("link", name=name).click()
+                expect(page.get_by_role("heading", name=name, level=1)).to_be_attached()
+
+        # The first look is still under way.
+        visit("Dead letters", "Now", "Dead letters")
+        self.assertEqual(len(looks), 1)
+        looks[0].continue_()
+        expect(found).to_be_visible()
+        visit("Now", "Dead letters")
+        expect(found).to_be_visible()
+        self.assertEqual(len(looks), 1)
+        page.get_by_role("button", name="Look").click()
+        page.wait_for_function("document.querySelector('main').textContent.includes('are read …')")
+        self.assertEqual(len(looks), 2)
+        looks[1].continue_()
+        expect(found).to_be_visible()
+
     def test_a_finding_leads_to_the_letters_of_its_types(self):
         self.letters("late", 1)
         page = self.open("#/now")

@@ -51,7 +51,7 @@ pub struct DoneLetters {
     /// The letters that a discard would remove; only in its dry run. Save the lines, then send their digests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<Vec<LetterLine>>,
-    /// Whether there are more letters to discard than `lines` has; only in the dry run of a discard.
+    /// Whether more letters match than it would act on, or than `lines` has; only in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more: Option<bool>,
     /// Why letters were not seen, or were not acted on. Repeat the request for the rest.

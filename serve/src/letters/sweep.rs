@@ -107,10 +107,8 @@ async fn dry_run(
             }
         })
         .await?;
-    let (lines, more) = match verb {
-        Verb::Replay(_) => (None, None),
-        Verb::Discard => (Some(lines.all), Some(lines.more || tally.others > 0)),
-    };
+    let more = Some(lines.more || tally.others > 0);
+    let lines = (verb == Verb::Discard).then_some(lines.all);
     let tally = tally.of_dry_run(looked).map_err(|error| Problem::for_now(error.to_string()))?;
     let swept = SweptLetters::would_be(verb, tally);
     let groups = Some(groups.largest_first().iter().map(group_view).collect());

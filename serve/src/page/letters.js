@@ -8,6 +8,10 @@ import { UNKNOWN, count, counted, instant } from "./words.js";
 
 const FILTERS = [["type", "Type"], ["reason", "Text in the reason"], ["reference", "Reference"], ["id", "Id"]];
 const COLOURS = { open: "bad", unreadable: "warn", unknown: "warn" };
+/** How many reasons are shown. */
+const REASONS = 50;
+/** How long what was read is shown again without another look, in milliseconds. */
+const STAY = 60_000;
 /** How many bytes of a payload are shown if somebody asks for all of it. */
 const WHOLE = 1024 * 1024;
 
@@ -30,6 +34,7 @@ export const letters = {
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const query = address(Object.fromEntries(new FormData(form)));
+      looks.delete(query);
       if (location.hash === query) look(found, acts, parameters);
       else location.hash = query;
     });
@@ -43,30 +48,76 @@ function address(filters) {
   return `#/letters${given.length > 0 ? `?${new URLSearchParams(given)}` : ""}`;
 }
 
+// The looks of the last minute by the address of their view, and the last one of them. A view that is opened again needs no further look.
+const looks = new Map();
+let last = Promise.resolve();
+
+// Reads letters, one look after the other: a server that holds letters cannot look at them a second time.
+function read(view, chosen) {
+  for (const [key, { until }] of looks) if (performance.now() > until) looks.delete(key);
+  const known = looks.get(view);
+  if (known) return known.answer;
+  const look = { until: Infinity };
+  look.answer = last.then(async () => {
+    try {
+      const found = await ask(`/v1/dead-letters?${new URLSearchParams(chosen)}`);
+      look.until = performance.now() + STAY;
+      return { ...found, at: new Date().toISOString() };
+    } catch (error) {
+      look.until = 0;
+      throw error;
+    }
+  });
+  last = look.answer.catch(() => {});
+  looks.set(view, look);
+  return look.answer;
+}
+
 async function look(found, acts, parameters) {
   put(found, el("p", { class: "muted" }, "The queues of dead letters are read …"));
   const chosen = Object.fromEntries(FILTERS.map(([name]) => [name, parameters.get(name)]).filter(([, value]) => value));
   let answer;
   try {
-    answer = await ask(`/v1/dead-letters?${new URLSearchParams(chosen)}`);
+    answer = await read(address(chosen), chosen);
   } catch (error) {
+    if (!found.isConnected) return;
     put(found, el("p", { class: "bad" }, sentence(error)));
     announce(sentence(error));
     return;
   }
-  const again = () => look(found, acts, parameters);
+  // Another view is shown by now.
+  if (!found.isConnected) return;
+  const again = () => {
+    looks.clear();
+    return look(found, acts, parameters);
+  };
   const obsolete = answer.obsolete > 0 && ` ${count(answer.obsolete)} of them obsolete: the event has run, was cancelled or was replaced since.`;
   const said = el("div", { role: "status" });
-  const head = answer.found === 0 ? "There are no such letters." : `${counted(answer.found, "letter")}, ${counted(answer.groups.length, "reason")}.`;
+  const head = answer.found === 0 ? "There are no such letters." : `${counted(answer.found, "letter")}, ${reasons(answer)}.`;
   put(acts, may("operate") && answer.found > 0 && buttons(chosen, said, again));
   put(found,
     said,
-    el("div", { class: "bar" }, el("p", {}, el("b", {}, head), obsolete), acts, Object.keys(chosen).length > 0 && el("a", { href: "#/letters" }, "Show all")),
+    el("div", { class: "bar" }, el("p", {}, el("b", {}, head), obsolete, el("span", { class: "muted" }, " Read ", instant(answer.at, { only: "distance" }), ".")), acts, Object.keys(chosen).length > 0 && el("a", { href: "#/letters" }, "Show all")),
     answer.warnings.length > 0 && el("ul", { class: "warn plain" }, answer.warnings.map((warning) => el("li", {}, warning))),
-    el("ul", { class: "groups" }, answer.groups.map((group) => reason(group, chosen))),
+    el("ul", { class: "groups" }, answer.groups.slice(0, REASONS).map((group) => reason(group, chosen))),
+    others(answer),
     answer.letters.length > 0 && el("h2", { class: "apart" }, answer.more ? `The first ${counted(answer.letters.length, "letter")}` : "Letters"),
     answer.letters.map((one) => letter(one, again)));
   announce(head);
+}
+
+// The server tells a thousand reasons apart.
+function reasons({ found, groups }) {
+  const isAll = lettersOf(groups) === found;
+  return `${counted(groups.length, "reason")}${isAll ? "" : " or more"}`;
+}
+
+const lettersOf = (groups) => groups.reduce((sum, { count: number }) => sum + number, 0);
+
+// The letters whose reason is not in the list.
+function others({ found, groups }) {
+  const number = found - lettersOf(groups.slice(0, REASONS));
+  return number > 0 && el("p", { class: "muted" }, `${counted(number, "more letter")} of other reasons. A text in the reason finds them.`);
 }
 
 function buttons(chosen, said, again) {

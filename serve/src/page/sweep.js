@@ -22,7 +22,7 @@ export async function sweep(verb, chosen, said, again) {
       ? el("p", {}, `Nothing to ${verb}.`)
       : el("p", {}, discards ? "What is discarded leaves the broker. The page gives you a file with it first, which is then the only copy." : "They run again, and their attempts count from the beginning."),
     Object.keys(chosen).length > 0 && el("p", {}, `Chosen by ${Object.entries(chosen).map(([name, value]) => `${name} ${value}`).join(", ")}.`),
-    discards && would.more && el("p", {}, "More letters match. They stay: discard again for the rest."),
+    would.more && el("p", {}, `More letters match. They stay: ${verb} again for the rest.`),
     el("ul", { class: "plain" }, would.groups.slice(0, REASONS).map((group) => el("li", {}, el("b", {}, count(group.count)), ` ${group.failure}`)),
       would.groups.length > REASONS && el("li", { class: "muted" }, `and ${counted(would.groups.length - REASONS, "more reason")}`)),
     left(would),

@@ -21,9 +21,9 @@ export function rate(value) {
   return value >= 100 ? count(Math.round(value)) : RATE.format(value);
 }
 
-/** Returns a number with its noun: `1 letter`, `2 letters`. */
+/** Returns a number, all digits of it, with its noun: `1 letter`, `123,456 letters`. */
 export function counted(number, one, many = `${one}s`) {
-  return `${count(number)} ${number === 1 ? one : many}`;
+  return `${number === null || number === undefined ? UNKNOWN : PLAIN.format(number)} ${number === 1 ? one : many}`;
 }
 
 const UNITS = [["d", 86_400], ["h", 3_600], ["m", 60], ["s", 1]];

@@ -29,11 +29,11 @@ class Pictures(Case):
             self.topology("publish", "--batch", "-", stdin="\n".join('{"type": "%s"}' % name for _ in range(times)))
         self.start("work", "--type", "mail", "--type", "payment", "--type", "reminder", "--type", "report", "--exec", "cat")
         page = self.open(size=DESKTOP)
-        expect(page.locator(".finding").first).to_be_visible()
+        expect(page.locator(".finding").filter(has_text="it has no consumer")).to_be_visible()
         expect(page.locator(".next li").first).to_be_visible()
         self.picture(page, "now")
         page = self.open(size=PHONE, scheme="dark")
-        expect(page.locator(".finding").first).to_be_visible()
+        expect(page.locator(".finding").filter(has_text="it has no consumer")).to_be_visible()
         self.picture(page, "phone")
 
     def test_topology(self):

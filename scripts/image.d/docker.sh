@@ -52,10 +52,14 @@ build_image() {
 }
 
 try_image() {
-  local bytes limit=40000000 names container
-  run() { docker run --rm --network none --read-only --cap-drop ALL --security-opt no-new-privileges "$@"; }
-  run "$image" --version
-  run --volume "$PWD:/work:ro" "$image" validate
+  local bytes limit=40000000 names container first=hatchery-first-event-$$
+  local run=(docker run --rm --network none --read-only --cap-drop ALL --security-opt no-new-privileges)
+  "${run[@]}" "$image" --version
+  "${run[@]}" --volume "$PWD:/work:ro" "$image" validate
+  mkdir "$scratch/work"
+  chmod 1777 "$scratch/work"
+  scripts/image.d/first-event.sh "${run[*]} --name $first --volume $scratch/work:/work $image" \
+    "docker exec $first /usr/local/bin/topology" "$scratch/first-event"
   [ "$(docker image inspect --format '{{.Config.User}}' "$image")" = 65532:65532 ] || die 1 "the image does not run as 65532"
   container=$(docker create "$image")
   names=$(docker export "$container" | tar t)

@@ -26,7 +26,7 @@ lint() {
 
 # The scripts of this folder and of deploy/, with what they source.
 lint_shell() {
-  local scripts=(scripts/image deploy/*/*.sh)
+  local scripts=(scripts/image scripts/image.d/first-event.sh deploy/*/*.sh)
   if ! [ -x "$linters/bin/shellcheck" ]; then
     not_checked "shell scripts: PyPI has no ShellCheck for $(uname -m)"
     return

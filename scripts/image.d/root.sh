@@ -30,5 +30,18 @@ try_root() {
     die 1 "the command does not resolve a name in the image's root"
   count=$(grep -c "BEGIN CERTIFICATE" "$root/etc/ssl/certs/ca-certificates.crt")
   [ "$count" -gt 100 ] || die 1 "the image's root has only $count certificates"
+  try_first_event
   rm -rf "$root"
+}
+
+# With a network of its own, where nothing but the loopback interface can be had.
+try_first_event() {
+  local apart=(unshare --net)
+  if [ "$(id -u)" != 0 ]; then apart=(unshare --map-root-user --net); fi
+  apart+=(env -i "PATH=$PATH:/usr/sbin" sh -c 'ip link set lo up && exec "$@"' sh)
+  "${apart[@]}" true 2>/dev/null || { not_checked "topology dev in the image's root: no network of its own (unshare, ip)"; return; }
+  rm "$root/work/topology.yaml"
+  chmod 1777 "$root/work"
+  local command="${enter[*]} $root /usr/local/bin/topology"
+  "${apart[@]}" scripts/image.d/first-event.sh "$command" "$command" "$scratch/first-event"
 }

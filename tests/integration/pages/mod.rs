@@ -4,6 +4,7 @@
 
 mod handler;
 mod state;
+mod tutorial;
 
 use rstest::rstest;
 
@@ -12,12 +13,6 @@ use crate::support::page::{follow, read};
 #[tokio::test]
 async fn the_start_of_the_readme_works() {
     follow(&read("README.md")).await;
-}
-
-#[tokio::test]
-#[ignore = "follows a page that takes a reader ten minutes; scripts/test --all runs it"]
-async fn the_tutorial_works() {
-    follow(&read("docs/tutorial.md")).await;
 }
 
 #[rstest]

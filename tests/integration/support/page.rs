@@ -51,6 +51,26 @@ enum Step {
     Run { command: String, prints: Vec<String> },
 }
 
+impl Step {
+    /// Returns whether this is a command that begins so, with the lines that it prints.
+    fn begins_with(&self, text: &str) -> bool {
+        match self {
+            Self::Write { .. } => false,
+            Self::Run { command, prints } => format!("{command}\n{}\n", prints.join("\n")).starts_with(text),
+        }
+    }
+}
+
+/// What a reader does in place of a command of a page.
+pub(crate) struct Otherwise {
+    /// How the command begins, with the lines that it prints.
+    pub(crate) command: &'static str,
+    /// The commands in its place, as in a block. Empty if it is left out.
+    pub(crate) instead: &'static str,
+    /// Why.
+    pub(crate) why: &'static str,
+}
+
 /// Does what a page says on a broker and a Redis with nothing on them. Panics with the command that does not do what the page
 /// says it does.
 pub(crate) async fn follow(page: &str) {
@@ -67,8 +87,8 @@ pub(crate) fn read(path: &str) -> String {
 pub(crate) struct Reader<'a> {
     shell: Shell,
     folder: TempDir,
-    /// The virtual host is deleted when it is dropped.
-    _host: &'a VirtualHost,
+    /// The virtual host is deleted when it is dropped. `None` without servers.
+    _host: Option<&'a VirtualHost>,
     /// The words of pages, each with the words that this reader has in their place.
     instead: Vec<(String, String)>,
     /// The broker on which `rabbitmqctl` runs.
@@ -77,11 +97,24 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(host: &'a VirtualHost, redis: &str) -> Self {
-        let folder = TempDir::new().unwrap();
-        let shell = Shell::start(folder.path(), host, redis);
-        let mut reader = Self { shell, folder, _host: host, instead: Vec::new(), node: None };
-        reader.has("http://guest:guest@localhost:15672", host.management().trim_end_matches('/'));
+        let management = host.management();
+        let management = management.trim_end_matches('/');
+        let mut reader = Self::with(Some(host), [&host.amqp(), redis, management]);
+        reader.has("http://guest:guest@localhost:15672", management);
         reader.has("%2F", &host.name);
+        reader
+    }
+
+    /// Returns a reader whose servers do not exist.
+    pub(crate) fn without_servers() -> Self {
+        Self::with(None, ["amqp://127.0.0.1:1", "redis://127.0.0.1:1", "http://127.0.0.1:1"])
+    }
+
+    /// Returns a reader with the URLs of the broker, of Redis and of the management API in the environment.
+    fn with(host: Option<&'a VirtualHost>, urls: [&str; 3]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let shell = Shell::start(folder.path(), urls);
+        let mut reader = Self { shell, folder, _host: host, instead: Vec::new(), node: None };
         reader.has("python3 ", &format!("{} ", python()));
         for port in ["8080", "8081"] {
             let free = iter::repeat_with(|| redis::free_port().to_string()).find(|free| !free.contains("808"));
@@ -110,19 +143,38 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) async fn follow(&mut self, page: &str) {
+        self.follow_otherwise(page, &[]).await;
+    }
+
+    /// Follows a page, and does some of its commands otherwise. Panics if the page lacks one of them.
+    pub(crate) async fn follow_otherwise(&mut self, page: &str, otherwise: &[Otherwise]) {
+        let mut missing: Vec<&Otherwise> = otherwise.iter().collect();
         for step in steps(page) {
-            match step {
-                Step::Write { name, content } => self.writes(&name, &self.own(&content)),
-                Step::Run { command, prints } => {
-                    let (command, prints) =
-                        (self.own(&command), prints.iter().map(|line| self.own(line)).collect::<Vec<_>>());
-                    match (command.strip_prefix("rabbitmqctl "), &mut self.node) {
-                        (Some(arguments), Some(node)) => {
-                            let printed = node.ctl(&shlex::split(arguments).unwrap().join(" ")).await.join("\n");
-                            assert!(pattern(&prints).is_match(&printed).unwrap(), "`{command}` printed:\n{printed}");
-                        }
-                        _ => self.shell.does(&command, &prints).await,
+            let Some(other) = otherwise.iter().find(|other| step.begins_with(other.command)) else {
+                self.does(step).await;
+                continue;
+            };
+            missing.retain(|it| it.command != other.command);
+            for step in commands(other.instead) {
+                self.does(step).await;
+            }
+        }
+        let missing: Vec<_> = missing.iter().map(|other| (other.command, other.why)).collect();
+        assert!(missing.is_empty(), "the page has no such commands: {missing:#?}");
+    }
+
+    async fn does(&mut self, step: Step) {
+        match step {
+            Step::Write { name, content } => self.writes(&name, &self.own(&content)),
+            Step::Run { command, prints } => {
+                let (command, prints) =
+                    (self.own(&command), prints.iter().map(|line| self.own(line)).collect::<Vec<_>>());
+                match (command.strip_prefix("rabbitmqctl "), &mut self.node) {
+                    (Some(arguments), Some(node)) => {
+                        let printed = node.ctl(&shlex::split(arguments).unwrap().join(" ")).await.join("\n");
+                        assert!(pattern(&prints).is_match(&printed).unwrap(), "`{command}` printed:\n{printed}");
                     }
+                    _ => self.shell.does(&command, &prints).await,
                 }
             }
         }
@@ -186,15 +238,15 @@ struct Shell {
 }
 
 impl Shell {
-    fn start(folder: &Path, host: &VirtualHost, redis: &str) -> Self {
+    fn start(folder: &Path, [amqp, redis, management]: [&str; 3]) -> Self {
         let programs = Path::new(env!("CARGO_BIN_EXE_topology")).parent().unwrap();
         let mut child = Command::new("bash")
             .current_dir(folder)
             .env_clear()
             .env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default()))
-            .env("AMQP_URL", host.amqp())
+            .env("AMQP_URL", amqp)
             .env("REDIS_URL", redis)
-            .env("RABBITMQ_MANAGEMENT_URL", host.management().trim_end_matches('/'))
+            .env("RABBITMQ_MANAGEMENT_URL", management)
             .env("LANG", "C.UTF-8")
             .process_group(0)
             .stdin(Stdio::piped())

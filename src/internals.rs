@@ -1,7 +1,7 @@
 //! The modules that the command line, the tests and the benchmarks use besides the interface. They change in any release.
 
 pub use crate::{
-    adapters::{bounded_file, memory, rabbitmq, redis, secret_url, tls},
+    adapters::{bounded_file, memory, oldest, rabbitmq, redis, secret_url, tls},
     domain::{
         breaker, clocks, compile, delay, event, life_cycle, names, reason, register, safety, schedule, settlement,
         source, spec, switches, time, trouble, ttl, versions, whereabouts, wire, words,

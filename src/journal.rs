@@ -10,6 +10,7 @@ use std::{
 use crate::{
     domain::{
         event::Event,
+        reason::error_of,
         register::ended_runs::{EndedRuns, Unrecorded},
         transition::{Then, Transition},
         ttl::roughly,
@@ -57,8 +58,10 @@ impl Journal {
             Transition::Done { .. } | Transition::Discarded { .. } | Transition::Requeued { .. } => None,
             // The attempt ends with its last try.
             Transition::Failed { then: Then::InPlace { .. }, .. } => return,
-            Transition::Failed { error, .. } => Some(error),
-            Transition::Dropped { reason, .. } | Transition::DeadLettered { reason, took: Some(_) } => Some(reason),
+            Transition::Failed { error, .. } => Some(error.as_str()),
+            Transition::Dropped { reason, .. } | Transition::DeadLettered { reason, took: Some(_) } => {
+                Some(error_of(reason))
+            }
             _ => return,
         };
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);

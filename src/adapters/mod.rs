@@ -10,6 +10,8 @@ mod kept;
 #[cfg(any(test, feature = "internals", feature = "testing"))]
 #[doc(hidden)]
 pub mod memory;
+#[doc(hidden)]
+pub mod oldest;
 pub mod rabbitmq;
 pub mod redis;
 #[doc(hidden)]

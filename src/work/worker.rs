@@ -190,7 +190,7 @@ impl Setup {
         let _renewing = AbortOnDropHandle::new(tokio::spawn(async move { renewal::renew(&leases, &lanes).await }));
         let _following = AbortOnDropHandle::new(tokio::spawn(switch_reader::follow(Arc::clone(&common))));
         let uses_register = common.topology.types.values().any(|spec| spec.register);
-        let reports = !common.topology.schedules.is_empty() || uses_register && common.clock.ahead().is_some();
+        let reports = uses_register || !common.topology.schedules.is_empty();
         if reports {
             common.spawn(&tasks, healing::heal(Arc::clone(&common)));
         }

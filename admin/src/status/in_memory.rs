@@ -3,29 +3,25 @@
 use std::collections::BTreeMap;
 
 use hatchery::{
-    EventInfo, EventType, RegisterError, State,
+    EventType, RegisterError,
     internals::{
         breaker::BreakerState,
         in_memory::InMemory,
-        names::{self, Names},
+        names,
         ports::{Index as _, NamedStates as _, StateKind},
-        register::{Subject, index::Find},
         schedule::state::ScheduleState,
         switches::Switches,
     },
 };
-use jiff::Timestamp;
 
 use super::{
+    late,
     observation::{Observation, ObservedRegister, Reading, Redis},
     summary::Status,
 };
 use crate::live::Counts;
 
-/// The most events of a type that are looked at.
-const OLDEST: usize = 1_000;
-
-/// Returns the status of a topology in memory. It has no rates, and tells nothing of how runs ended.
+/// Returns the status of a topology in memory. It has no rates.
 pub(crate) async fn status(hatchery: &InMemory) -> Result<Status, RegisterError> {
     let InMemory { topology, desired, declared, register, clock, .. } = hatchery;
     let at = clock.now();
@@ -38,6 +34,7 @@ pub(crate) async fn status(hatchery: &InMemory) -> Result<Status, RegisterError>
         channels: Some(Vec::new()),
         alarms: Some(Vec::new()),
         switches: Some(switches(hatchery)),
+        reported: register.reported(),
         ..Observation::default()
     };
     let types: Vec<EventType> =
@@ -45,8 +42,10 @@ pub(crate) async fn status(hatchery: &InMemory) -> Result<Status, RegisterError>
     if types.is_empty() {
         return Ok(Status::of(topology, desired, &seen));
     }
-    let counts = types.iter().cloned().zip(register.count(&types).await?).collect();
-    seen.redis = Redis::There(ObservedRegister { counts, has_owner: true, ..ObservedRegister::default() });
+    let counts = register.count(&types).await?;
+    let counts = types.into_iter().zip(counts).collect();
+    let there = ObservedRegister { counts, has_owner: true, ..ObservedRegister::default() };
+    seen.redis = Redis::There(there.clone());
     seen.schedules = Some(states(hatchery, StateKind::Schedule, ScheduleState::parse).await?);
     let breakers = states(hatchery, StateKind::Breaker, BreakerState::parse).await?;
     for (name, spec) in topology.types.iter().filter(|(_, spec)| spec.register && spec.breaker.is_some()) {
@@ -54,14 +53,8 @@ pub(crate) async fn status(hatchery: &InMemory) -> Result<Status, RegisterError>
             seen.breakers.insert(name.clone(), state.clone());
         }
     }
-    let names = Names::new(topology.name.clone());
-    for event_type in types {
-        let due = due(hatchery, &event_type, at).await?;
-        let letters = due.iter().filter(|event| event.state == State::DeadLetter).count();
-        seen.open_letters.insert(names.dead_letters(&event_type), count(letters));
-        let mut waiting = due.into_iter().filter(|event| matches!(event.state, State::Waiting | State::Retry));
-        seen.oldest_due.insert(event_type, waiting.next().and_then(|event| event.due));
-    }
+    late::look(&**register, &there, topology, &mut seen).await;
+    late::look_at_letters(&**register, topology, &mut seen).await;
     Ok(Status::of(topology, desired, &seen))
 }
 
@@ -92,15 +85,78 @@ async fn states<T>(
     Ok(texts.into_iter().filter_map(|(name, text)| Some((name, parse(&text)?))).collect())
 }
 
-/// Returns the events of a type that are due, the oldest first.
-async fn due(hatchery: &InMemory, event_type: &EventType, at: Timestamp) -> Result<Vec<EventInfo>, RegisterError> {
-    let subject = Subject { event_type: event_type.clone(), reference: None, id: String::new() };
-    let (event_type, due_before) = (event_type.clone(), Some(at));
-    let find = Find { event_type, due_from: None, due_before, uncontested_of: None, after: None, limit: OLDEST };
-    let found = hatchery.register.find(&find).await?;
-    Ok(found.events.into_iter().map(|shown| EventInfo::of(&subject, shown)).collect())
-}
-
 fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use hatchery::{
+        CancellationToken, NewEvent, Run, Topology,
+        internals::ports::{Broker as _, Clock, Order},
+    };
+    use jiff::Timestamp;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// A clock that goes with that of tokio, which tests advance.
+    struct Passing(Timestamp, Instant);
+
+    impl Clock for Passing {
+        fn now(&self) -> Timestamp {
+            self.0 + self.1.elapsed()
+        }
+    }
+
+    fn hatchery(types: &str) -> InMemory {
+        let topology: Topology = hatchery::file::read(&format!("{{ version: 1, name: t, types: {types} }}"), "t.yaml")
+            .expect("a valid file");
+        InMemory::new(topology, Arc::new(Passing(Timestamp::now(), Instant::now()))).expect("a safe topology")
+    }
+
+    async fn publish(hatchery: &InMemory, reference: &str) {
+        let event = NewEvent::new("mail", "{}").reference(reference);
+        hatchery.publisher().publish(event).await.expect("it is published");
+    }
+
+    async fn findings(hatchery: &InMemory) -> Vec<String> {
+        let status = status(hatchery).await.expect("it has a register");
+        status.findings.into_iter().map(|found| found.message).collect()
+    }
+
+    async fn fail(_: Run) -> Result<(), String> {
+        Err("no mail server".to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn runs_that_fail_are_found_once_the_worker_has_told_of_them() {
+        let hatchery = hatchery("{ mail: { retry: { max-attempts: 1 } } }");
+        for reference in ["ann", "bob", "carl"] {
+            publish(&hatchery, reference).await;
+        }
+        let stop = CancellationToken::new();
+        let working = tokio::spawn(hatchery.worker().handle("mail", fail).run(stop.clone()));
+        sleep(Duration::from_secs(15)).await;
+        let (found, failing) =
+            (findings(&hatchery).await, "nearly all runs fail: mail (3 of the last 3: no mail server)");
+        assert!(found.iter().any(|message| message == failing), "{found:#?}");
+        stop.cancel();
+        working.await.expect("no panic").expect("the worker ends well");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_that_should_have_run_long_ago_are_found() {
+        let hatchery = hatchery("{ mail: { handler-timeout: 10s } }");
+        // A consumer that settles nothing.
+        let _consumer = hatchery.broker.consume("t.processor.mail", 1, Order::Any, None, None).await.expect("a queue");
+        publish(&hatchery, "ann").await;
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(findings(&hatchery).await, [] as [&str; 0]);
+        // The due time is rounded up.
+        sleep(Duration::from_secs(301)).await;
+        assert_eq!(findings(&hatchery).await, ["an event of mail (ann) was due 6m ago and has not run"]);
+    }
 }

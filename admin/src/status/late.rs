@@ -2,10 +2,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use hatchery::{
-    EventInfo, EventType, Topology,
-    internals::{names::Names, redis::RedisRegister, register::ended_runs::LongestWaiting},
+    EventInfo, EventType, RegisterError, Topology,
+    internals::{
+        names::Names,
+        oldest::{longest_waiting, open_letters},
+        ports::Index,
+        register::ended_runs::LongestWaiting,
+    },
 };
 use jiff::Timestamp;
 
@@ -25,12 +30,7 @@ const AT_A_TIME: usize = 10;
 const OLDEST: (usize, usize) = (200, 5);
 
 /// Notes for each type when its oldest due event was due, and the events that should have run long ago.
-pub(super) async fn look(
-    register: &RedisRegister,
-    there: &ObservedRegister,
-    topology: &Topology,
-    seen: &mut Observation,
-) {
+pub(super) async fn look(register: &impl Index, there: &ObservedRegister, topology: &Topology, seen: &mut Observation) {
     let lines: BTreeMap<String, TypeLine> =
         lines(topology, seen).into_iter().map(|line| (line.name.clone(), line)).collect();
     // The index keeps dead letters, which are due for long. So those types come first that have more than these.
@@ -48,11 +48,9 @@ pub(super) async fn look(
         let why = format!("only the {TYPES} types with the most of them are searched");
         seen.blind.push(Blind::Register { what: "how late the events of some types are", why });
     }
-    let looks = suspects
-        .into_iter()
-        .take(TYPES)
-        .map(|(_, name)| async move { Ok((name, register.longest_waiting(name, at, OLDEST).await?)) });
-    let found: Result<Vec<_>, _> = stream::iter(looks).buffered(AT_A_TIME).try_collect().await;
+    let look = |name| async move { Ok((name, longest_waiting(register, name, at, OLDEST).await?)) }.boxed();
+    let looks: Vec<_> = suspects.into_iter().take(TYPES).map(|(_, name)| look(name)).collect();
+    let found: Result<Vec<_>, RegisterError> = stream::iter(looks).buffered(AT_A_TIME).try_collect().await;
     for (name, waiting) in seen.told("how late events are", found).unwrap_or_default() {
         let first = waiting.events.first().and_then(|event| event.due);
         if first.is_some() || !waiting.may_be_more {
@@ -64,17 +62,15 @@ pub(super) async fn look(
 }
 
 /// Notes how many letters of each type are still to be handled.
-pub(super) async fn look_at_letters(register: &RedisRegister, topology: &Topology, seen: &mut Observation) {
+pub(super) async fn look_at_letters(register: &impl Index, topology: &Topology, seen: &mut Observation) {
     let names = Names::new(topology.name.clone());
     let at = seen.at;
     let registered = topology.types.iter().filter(|(_, spec)| spec.register);
     let full = registered.map(|(name, _)| (name, names.dead_letters(name)));
     let full: Vec<_> = full.filter(|(_, queue)| seen.held([queue.as_str()]).is_some_and(|held| held > 0)).collect();
-    let looks = full
-        .into_iter()
-        .take(TYPES)
-        .map(|(name, queue)| async move { Ok((queue, register.open_letters(name, at, OLDEST).await?)) });
-    let open: Result<Vec<_>, _> = stream::iter(looks).buffered(AT_A_TIME).try_collect().await;
+    let look = |name, queue| async move { Ok((queue, open_letters(register, name, at, OLDEST).await?)) }.boxed();
+    let looks: Vec<_> = full.into_iter().take(TYPES).map(|(name, queue)| look(name, queue)).collect();
+    let open: Result<Vec<_>, RegisterError> = stream::iter(looks).buffered(AT_A_TIME).try_collect().await;
     let open = seen.told("which dead letters are still to be handled", open).unwrap_or_default().into_iter();
     seen.open_letters = open.filter_map(|(queue, open)| Some((queue, open?))).collect();
 }

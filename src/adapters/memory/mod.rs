@@ -7,6 +7,7 @@ mod follower;
 mod look;
 pub mod queues;
 mod register;
+mod reports;
 pub mod script;
 mod vhost;
 

@@ -10,12 +10,16 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::script::{Script, unreachable};
+use super::{
+    reports::Runs,
+    script::{Script, unreachable},
+};
 use crate::{
     domain::{
         register::{
             Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed,
             Reserve, Reserved, Settle, Subject, Terms,
+            ended_runs::{EndedRuns, Reported, Unrecorded},
             index::{self, Find, Found, Shown, TypeCounts},
             state::{Shard, SlotState},
             transitions::At,
@@ -40,6 +44,7 @@ struct Held {
     states: BTreeMap<(StateKind, String), String>,
     /// When the turn to heal is free again, in µs.
     turn: i64,
+    ended_runs: Runs,
 }
 
 impl Held {
@@ -70,6 +75,12 @@ impl MemoryRegister {
     #[cfg(any(test, feature = "internals"))]
     pub fn with_shard<T>(&self, look: impl FnOnce(&mut Shard) -> T) -> T {
         look(&mut self.lock().shard)
+    }
+
+    /// Returns what workers have told `topology status`.
+    #[cfg(feature = "internals")]
+    pub fn reported(&self) -> Reported {
+        Reported { runs: self.lock().ended_runs.read(self.clock.now()), ..Reported::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -163,7 +174,14 @@ impl NamedStates for MemoryRegister {
     }
 }
 
-impl Reports for MemoryRegister {}
+#[async_trait]
+impl Reports for MemoryRegister {
+    /// Adds the runs. The broker in memory takes every record.
+    async fn report_runs(&self, runs: &BTreeMap<EventType, EndedRuns>, _: &Unrecorded) -> Result<(), RegisterError> {
+        self.lock().ended_runs.add(self.clock.now(), runs);
+        Ok(())
+    }
+}
 
 #[async_trait]
 impl Register for MemoryRegister {

@@ -8,13 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{RedisRegister, ReportedClock, loss::Marks, scripts};
 use crate::{
+    adapters::oldest::longest_waiting,
     domain::{
         register::{
-            Subject,
-            ended_runs::{EndedRuns, LongestWaiting, Reported, Unrecorded},
-            event_info::EventInfo,
-            event_state::State,
-            index::Find,
+            ended_runs::{EndedRuns, Reported, Unrecorded},
             state::millis,
         },
         words::EventType,
@@ -81,68 +78,6 @@ impl RedisRegister {
     pub async fn reported_clock(&self) -> Result<Option<ReportedClock>, RegisterError> {
         Ok(self.ask_reports(&["clock"]).await?.pop().as_deref().and_then(ReportedClock::parse))
     }
-
-    /// Returns the events of a type that were due before this time and wait for a worker, from the first page that has any. `pages`
-    /// is the size of a page and the most pages: most of the events that were due long ago are dead letters.
-    ///
-    /// # Errors
-    /// When Redis is unreachable, or refuses a call.
-    pub async fn longest_waiting(
-        &self,
-        event_type: &EventType,
-        before: Timestamp,
-        pages: (usize, usize),
-    ) -> Result<LongestWaiting, RegisterError> {
-        let mut waiting = Vec::new();
-        let until_any = |page: Vec<EventInfo>| {
-            waiting.extend(page.into_iter().filter(|event| matches!(event.state, State::Waiting | State::Retry)));
-            waiting.is_empty()
-        };
-        let may_be_more = self.walk_oldest(event_type, before, pages, until_any).await?;
-        Ok(LongestWaiting { events: waiting, may_be_more })
-    }
-
-    /// Returns how many events of a type are in dead-letter and still to be handled. `None` if there are more than the pages have.
-    ///
-    /// # Errors
-    /// When Redis is unreachable, or refuses a call.
-    pub async fn open_letters(
-        &self,
-        event_type: &EventType,
-        before: Timestamp,
-        pages: (usize, usize),
-    ) -> Result<Option<u64>, RegisterError> {
-        let mut open = 0;
-        let count = |page: Vec<EventInfo>| {
-            open += page.iter().map(|event| u64::from(event.state == State::DeadLetter)).sum::<u64>();
-            true
-        };
-        let may_be_more = self.walk_oldest(event_type, before, pages, count).await?;
-        Ok((!may_be_more).then_some(open))
-    }
-
-    /// Passes the events of a type that were due before this time to `goes_on`, page by page, the oldest first, until it returns
-    /// `false`. Returns whether there may be more.
-    async fn walk_oldest(
-        &self,
-        event_type: &EventType,
-        before: Timestamp,
-        (limit, pages): (usize, usize),
-        mut goes_on: impl FnMut(Vec<EventInfo>) -> bool,
-    ) -> Result<bool, RegisterError> {
-        let (event_type, due_before) = (event_type.clone(), Some(before));
-        let subject = Subject { event_type: event_type.clone(), reference: None, id: String::new() };
-        let mut find = Find { event_type, due_from: None, due_before, uncontested_of: None, after: None, limit };
-        for _ in 0..pages {
-            let found = self.find(&find).await?;
-            find.after = found.next;
-            let page = found.events.into_iter().map(|shown| EventInfo::of(&subject, shown)).collect();
-            if !goes_on(page) || find.after.is_none() {
-                break;
-            }
-        }
-        Ok(find.after.is_some())
-    }
 }
 
 #[async_trait]
@@ -199,7 +134,7 @@ impl Reports for RedisRegister {
                 if counts.due == 0 {
                     return Ok(Some(now));
                 }
-                let waiting = self.longest_waiting(event_type, now, OLDEST).await?;
+                let waiting = longest_waiting(self, event_type, now, OLDEST).await?;
                 let none = (!waiting.may_be_more).then_some(now);
                 Ok(waiting.events.first().and_then(|event| event.due).or(none))
             };

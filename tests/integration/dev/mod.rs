@@ -202,6 +202,27 @@ async fn a_changed_file_is_taken_over_and_what_waits_stays() {
 }
 
 #[tokio::test]
+async fn an_event_waits_as_long_as_its_retry_delay_was_when_it_failed() {
+    let file = "version: 1\nname: shop\ntypes: { mail: { retry: { delays: [10s], max-attempts: 3 } } }\n";
+    let dev = Dev::new(file);
+    fs::write(dev.path("outage"), "").unwrap();
+    let process = dev.start(&["--exec", "sh", "-c", HANDLER]);
+    dev.publish(json!({ "type": "mail", "payload": "fails" })).await;
+    dev.has("log", "attempt 1 of 3 failed, retrying in 10s").await;
+    // Another delay is another queue, because the queue's name has its TTL.
+    fs::write(dev.path("topology.yaml"), file.replace("10s", "1h")).unwrap();
+    dev.has("out", "topology.yaml has changed, and is taken over.\n~ type mail\n").await;
+    let line = dev.line("mail", |line| line["retrying"] == 0).await;
+    assert_eq!((&line["delayed"], &line["due"], &line["dead"]), (&json!(1), &json!(0), &json!(0)), "{line:#}");
+    assert_eq!(dev.read("sent").matches("\"fails\"").count(), 1);
+    dev.has("log", "attempt 2 of 3 failed, retrying in 1h").await;
+    dev.line("mail", |line| line["retrying"] == 1).await;
+    assert_eq!(dev.read("sent").matches("\"fails\"").count(), 2);
+    dev.end(process).await;
+    assert!(dev.read("out").contains("waiting            1   forgotten now\n"), "{}", dev.read("out"));
+}
+
+#[tokio::test]
 async fn a_pause_holds_a_type() {
     let dev = Dev::new(FILE);
     let process = dev.start(&["--echo"]);

@@ -5,8 +5,8 @@ use reqwest::{Method, RequestBuilder, header::CONTENT_TYPE};
 use rstest::rstest;
 use serde_json::json;
 
-use super::client::Serving;
-use crate::support::{declared::Declared, workers::Working};
+use super::client::{Serving, mail};
+use crate::support::{broker::eventually, declared::Declared, redis, relay::Relay, workers::Working};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_is_answered_with_201_is_in_its_queue_and_runs_as_it_was_sent() {
@@ -51,6 +51,25 @@ async fn an_id_is_known_only_where_it_names_one_event_and_redis_has_it() {
         serving.publish(&event).await.expect(status);
     }
     assert_eq!(serving.publish(&json!({ "type": "mail", "id": "b" })).await.expect(201).text, r#"{"id":"b"}"#);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_redis_a_known_id_is_answered_as_a_new_one() {
+    let relay = Relay::to(redis::url()).await;
+    let declared = Declared::with_redis("types: { mail: {} }", &relay.url).await;
+    let serving = Serving::start(&declared).await;
+    serving.publish(&mail("own")).await.expect(201);
+    serving.publish(&mail("own")).await.expect(200);
+    relay.close();
+    assert_eq!(serving.publish(&mail("own")).await.expect(201).text, r#"{"id":"own"}"#);
+    let line = serving.batch("{\"type\":\"mail\",\"id\":\"own\"}\n".to_owned()).await.expect(200).lines().remove(0);
+    assert_eq!(line["state"], json!(null), "{line}");
+    relay.open();
+    let is_known = async || (serving.publish(&mail("own")).await.status == 200).then_some(());
+    eventually("the id is known again", is_known).await;
+    // Redis answers nothing, and the publish does not wait for it.
+    relay.silence();
+    serving.publish(&mail("own")).await.expect(201);
 }
 
 const JSON: &str = "application/json";

@@ -53,7 +53,7 @@ pub(crate) fn screens_of(name: &str, widths: &[usize], draw: impl Fn(usize) -> S
     golden(&format!("tests/{name}.txt"), &text);
 }
 
-/// A golden file that no test compares with would stay for ever. `tests/schema` is compared as a whole.
+/// A golden file that no test compares with would stay for ever. 
 #[test]
 fn every_golden_file_is_named_in_a_test() {
     let mut sources = Vec::new();

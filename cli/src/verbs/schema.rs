@@ -142,10 +142,7 @@ fn unknown(command: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        collections::{BTreeMap, BTreeSet},
-        fs,
-    };
+    use serde_json::Map;
 
     use super::*;
     use crate::golden::golden;
@@ -161,26 +158,48 @@ mod tests {
         }
     }
 
-    /// Programs rely on the JSON, so that a change of it must be seen. `tests/schema` has a golden file for each first word
-    /// of the commands.
+    /// Programs rely on the JSON, so that a change of it must be seen. A definition that several schemas have stands once.
     #[test]
     fn a_changed_schema_is_noticed() {
-        let mut files: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+        let (mut answers, mut shared) = (Map::new(), Map::new());
         for command in commands().filter(|command| *command != "schema") {
-            let (document, line) = (answer(command, false).expect("JSON"), answer(command, true).expect("JSON"));
-            let mut titled = document.clone();
-            titled["title"] = line["title"].clone();
-            let is_other = line != titled;
-            let file = files.entry(command.split(' ').next().unwrap_or(command)).or_default();
-            file.push(document);
-            file.extend(is_other.then_some(line));
+            let schemas = [false, true].map(|ndjson| reduced(answer(command, ndjson).expect("JSON"), &mut shared));
+            let [document, line] = schemas.map(|schema| reference(&shared, "#/$defs", &schema).unwrap_or(schema));
+            if line != document {
+                answers.insert(format!("{command} -o ndjson"), line);
+            }
+            let earlier = reference(&answers, "#/answers", &document);
+            answers.insert(command.to_owned(), earlier.unwrap_or(document));
         }
-        for (name, schemas) in &files {
-            golden(&format!("tests/schema/{name}.json"), &format!("{:#}\n", json!(schemas)));
+        golden("tests/schema/commands.json", &format!("{:#}\n", json!({ "answers": answers, "$defs": shared })));
+
+        let described = hatchery_serve::description().to_string().replace("#/components/schemas/", "#/$defs/");
+        let mut api: Value = serde_json::from_str(&described).expect("JSON");
+        for (_, definition) in api["components"]["schemas"].as_object_mut().expect("an object") {
+            if let Some(reference) = reference(&shared, "../schema/commands.json#/$defs", definition) {
+                *definition = reference;
+            }
         }
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/schema");
-        let there = fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").file_name());
-        let expected = files.keys().map(|name| format!("{name}.json").into());
-        assert_eq!(there.collect::<BTreeSet<_>>(), expected.collect(), "files of no command");
+        let api = format!("{api:#}\n").replace("\"#/$defs/", "\"#/components/schemas/");
+        golden("tests/serve/openapi.json", &api);
+    }
+
+    /// Moves the definitions of a schema to those that all share, but one that has the name of another there.
+    fn reduced(mut schema: Value, shared: &mut Map<String, Value>) -> Value {
+        let fields = schema.as_object_mut().expect("an object");
+        fields.retain(|name, _| name != "$schema" && name != "title");
+        if let Some(Value::Object(mut definitions)) = fields.remove("$defs") {
+            definitions.retain(|name, new| shared.entry(name.as_str()).or_insert_with(|| new.clone()) != new);
+            if !definitions.is_empty() {
+                fields.insert("$defs".to_owned(), definitions.into());
+            }
+        }
+        schema
+    }
+
+    /// Returns a reference to a schema that is here already.
+    fn reference(schemas: &Map<String, Value>, at: &str, schema: &Value) -> Option<Value> {
+        let (name, _) = schemas.iter().find(|(_, earlier)| *earlier == schema)?;
+        Some(json!({ "$ref": format!("{at}/{name}") }))
     }
 }

@@ -177,14 +177,3 @@ async fn renew(path: PathBuf, topology: Topology, known: Tokens, stop: Cancellat
     };
     stop.run_until_cancelled(renewing).await;
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::golden::golden;
-
-    /// Programs are made of it, so that a change of it must be seen.
-    #[test]
-    fn a_changed_description_is_noticed() {
-        golden("tests/serve/openapi.json", &format!("{:#}\n", hatchery_serve::description()));
-    }
-}

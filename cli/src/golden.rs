@@ -1,10 +1,12 @@
 //! Compares what is printed with golden files. `UPDATE_GOLDEN=1` writes them anew.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsStr,
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use anstream::adapter::strip_str;
@@ -30,8 +32,8 @@ pub(crate) fn screens(name: &str, draw: impl Fn(usize) -> String) {
     screens_of(name, &[80, 160], draw);
 }
 
-/// Fails unless a screen fits these widths, and is as in `tests/<name>.txt`, which has each width that changes it, and then the
-/// first width with its colours, if it has any.
+/// Fails unless a screen fits these widths, and is as in its [`part`], which has each width that changes it, and then the first width
+/// with its colours, if it has any.
 #[track_caller]
 pub(crate) fn screens_of(name: &str, widths: &[usize], draw: impl Fn(usize) -> String) {
     let (mut text, mut last) = (String::new(), None);
@@ -50,10 +52,38 @@ pub(crate) fn screens_of(name: &str, widths: &[usize], draw: impl Fn(usize) -> S
     if painted.contains('\u{1b}') {
         _ = write!(text, "\n── in colour ──\n{painted}");
     }
-    golden(&format!("tests/{name}.txt"), &text);
+    part(name, &text);
 }
 
-/// A golden file that no test compares with would stay for ever. 
+/// Fails unless a part of a file of `tests/screens` has this text. `plan/drift` is the part of `plan.txt` that begins with a line of the
+/// name `drift`.
+#[track_caller]
+pub(crate) fn part(name: &str, printed: &str) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let (file, name) = name.split_once('/').expect("a file and its part");
+    let path = tests().join("screens").join(file).with_extension("txt");
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let mut parts = parts(&text);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        parts.insert(name, printed);
+        let parts: Vec<String> = parts.iter().map(|(name, text)| format!("══ {name} ══\n{text}")).collect();
+        return fs::write(&path, parts.concat()).expect("written");
+    }
+    let is_same = parts.get(name) == Some(&printed);
+    assert!(is_same, "{file}/{name} is not what is printed (UPDATE_GOLDEN=1 writes it anew):\n{printed}");
+}
+
+/// Returns the parts of a file of screens by name.
+fn parts(text: &str) -> BTreeMap<&str, &str> {
+    text.split("══ ").filter_map(|part| part.split_once(" ══\n")).collect()
+}
+
+fn tests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests")
+}
+
+/// A golden file that no test compares with would stay for ever.
 #[test]
 fn every_golden_file_is_named_in_a_test() {
     let mut sources = Vec::new();
@@ -67,26 +97,36 @@ fn every_golden_file_is_named_in_a_test() {
             }
         }
     }
-    let mut stale = Vec::new();
-    for folder in entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests")) {
-        let name = folder.file_name().and_then(OsStr::to_str).expect("a name").to_owned();
-        if ["api", "integration", "invalid", "page", "released", "schema", "support"].contains(&name.as_str()) {
-            continue;
-        }
-        for path in entries(&folder) {
-            let stem = path.file_stem().and_then(OsStr::to_str).expect("a name");
-            let whole = [format!("{name}/{stem}\""), format!("{name}/{stem}.")];
-            // The name of a case, which a test puts behind the folder.
-            let parts = [format!("{name}/{{"), format!("\"{stem}\"")];
-            let is_named = |source: &String| {
-                whole.iter().any(|text| source.contains(text)) || parts.iter().all(|text| source.contains(text))
-            };
-            if !sources.iter().any(is_named) {
-                stale.push(path);
+    let (mut stale, mut names) = (Vec::new(), Vec::new());
+    for folder in entries(&tests()) {
+        let name = stem(&folder);
+        match name.as_str() {
+            "api" | "integration" | "invalid" | "page" | "released" | "schema" | "support" => {}
+            "screens" => {
+                for path in entries(&folder) {
+                    let text = fs::read_to_string(&path).expect("screens");
+                    names.extend(parts(&text).keys().map(|part| (stem(&path), (*part).to_owned())));
+                }
             }
+            _ => names.extend(entries(&folder).iter().map(|path| (name.clone(), stem(path)))),
+        }
+    }
+    for (folder, name) in names {
+        let whole = [format!("{folder}/{name}\""), format!("{folder}/{name}.")];
+        // The name of a case, which a test puts behind the folder.
+        let parts = [format!("{folder}/{{"), format!("\"{name}\"")];
+        let is_named = |source: &String| {
+            whole.iter().any(|text| source.contains(text)) || parts.iter().all(|text| source.contains(text))
+        };
+        if !sources.iter().any(is_named) {
+            stale.push(format!("{folder}/{name}"));
         }
     }
     assert!(stale.is_empty(), "golden files of no test: {stale:#?}");
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().and_then(OsStr::to_str).expect("a name").to_owned()
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 use super::{picture::Swimlane, *};
-use crate::golden::{golden, screens};
+use crate::golden::{golden, part, screens};
 
 const BILLING: &str = include_str!("../../../topology.yaml");
 
@@ -54,7 +54,6 @@ sources:
 ";
 
 #[rstest]
-#[case("txt", |picture: &Picture| text(picture, 80))]
 #[case("mmd", mermaid)]
 #[case("dot", dot)]
 #[case("svg", svg)]
@@ -73,7 +72,6 @@ schedules:
 ";
 
 #[rstest]
-#[case("txt", |picture: &Picture| text(picture, 80))]
 #[case("mmd", mermaid)]
 #[case("dot", dot)]
 #[case("svg", svg)]
@@ -87,6 +85,8 @@ fn schedules_are_drawn(#[case] extension: &str, #[case] draw: fn(&Picture) -> St
 fn a_tree_is_as_it_was_drawn() {
     screens("graph/billing", |columns| text(&Picture::new(&topology(BILLING)), columns));
     screens("graph/many", |columns| text(&Picture::new(&many()), columns));
+    part("graph/sources", &text(&Picture::new(&topology(SOURCES)), 80));
+    part("graph/schedules", &text(&Picture::new(&topology(SCHEDULES)), 80));
 }
 
 #[test]

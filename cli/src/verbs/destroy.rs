@@ -234,7 +234,7 @@ fn objects(n: usize) -> String {
     format!("{n} object{}", if n == 1 { "" } else { "s" })
 }
 
-/// The golden screens: `tests/destroy/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+/// The golden screens: `tests/screens/destroy.txt`. `UPDATE_GOLDEN=1` writes them anew.
 #[cfg(test)]
 mod tests {
     use hatchery_admin::{live::Observed, plan::destruction};

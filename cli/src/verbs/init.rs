@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use crate::golden::screens;
 
-    /// The golden screens: `tests/init/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// The golden screens: `tests/screens/init.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
     fn an_answer_is_as_it_was_drawn() {
         let name = "billing".parse().expect("a word");

@@ -1,4 +1,4 @@
-//! Tests that compare printed plans with golden files: `tests/plan/*.txt`, and three of them also as JSON.
+//! Tests that compare printed plans with golden files: `tests/screens/plan.txt`, and three of them also as JSON.
 //! `UPDATE_GOLDEN=1` writes them anew.
 
 use hatchery::internals::compile::{Desired, OWNER, compile};

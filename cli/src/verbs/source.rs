@@ -271,7 +271,7 @@ fn cells(event: &EventView) -> [String; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden::golden;
+    use crate::golden::part;
 
     const FILE: &str = "\
 version: 1
@@ -293,18 +293,18 @@ sources:
         test(&topology, source("hr", &topology).expect("a source"), &message)
     }
 
-    /// The golden screens are `tests/source/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// The golden screens are in `tests/screens/source.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
     fn a_test_is_as_it_was_drawn() {
         let body = r#"{"kind":"terminated","notify":true,"employee":{"number":1234,"end_date":"20260601","name":"Ada Lovelace, Countess"}}"#;
         for (name, columns) in [("events-80", 80), ("events-pipe", usize::MAX)] {
             let plain = anstream::adapter::strip_str(&text(&tested(Some("m-1"), body), columns)).to_string();
-            golden(&format!("tests/source/{name}.txt"), &plain);
+            part(&format!("source/{name}"), &plain);
         }
         let anonymous = r#"{"kind":"terminated","employee":{"number":"1"}}"#;
         let plain = anstream::adapter::strip_str(&text(&tested(None, anonymous), 80)).to_string();
-        golden("tests/source/new-id.txt", &plain);
-        golden("tests/source/none.txt", &text(&tested(None, "{}"), 80));
+        part("source/new-id", &plain);
+        part("source/none", &text(&tested(None, "{}"), 80));
     }
 
     #[test]

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::{golden::screens, output::warning};
 
-    /// The golden screens: `tests/validate/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// The golden screens: `tests/screens/validate.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
     fn a_validation_is_as_it_was_drawn() {
         let topology = hatchery::file::read("version: 1\nname: billing\ntypes: { mail: {} }\n", "topology.yaml");
@@ -215,7 +215,7 @@ mod tests {
         screens("validate/long", |columns| draw(&error, true, columns) + "\n");
     }
 
-    /// The golden files are `tests/warned/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// The golden files are `tests/screens/warned.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[rstest]
     #[case::none("none", "redis: { dedup-retention: 31m }\ntypes: { mail: {} }")]
     #[case::dedup_retention(

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::golden::screens;
 
-    /// The golden screens: `tests/apply/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// The golden screens: `tests/screens/apply.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
     fn leftovers_of_one_cause_are_told_together() {
         let told = |name: &str, why: &str| (Address::new(Kind::Queue, name), why.to_owned());

@@ -1,4 +1,4 @@
-//! The golden screens: `tests/dead-letter/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+//! The golden screens: `tests/screens/dead-letter.txt`. `UPDATE_GOLDEN=1` writes them anew.
 
 use hatchery::{
     RegisterError,

@@ -1,4 +1,4 @@
-//! The golden screens: `tests/events/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+//! The golden screens: `tests/screens/events.txt`. `UPDATE_GOLDEN=1` writes them anew.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The golden screens: `tests/schedule/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+//! The golden screens: `tests/screens/schedule.txt`. `UPDATE_GOLDEN=1` writes them anew.
 
 use hatchery_admin::schedules::{LastRun, ScheduleView};
 use jiff::Timestamp;

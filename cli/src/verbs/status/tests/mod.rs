@@ -1,4 +1,4 @@
-//! The golden screens: `tests/status`. `UPDATE_GOLDEN=1` writes them anew.
+//! The golden screens: `tests/screens/status.txt`. `UPDATE_GOLDEN=1` writes them anew.
 
 mod shown;
 

@@ -16,6 +16,7 @@ use hatchery::{
 
 use jiff::Timestamp;
 
+pub(crate) use self::info::read;
 pub use self::{
     info::{BreakerInfo, Known},
     view::{BreakerList, BreakerView, ClosedBreaker, Counted},
@@ -56,21 +57,7 @@ impl Breakers {
     /// # Errors
     /// When Redis does not answer.
     pub async fn list(&self) -> Result<Vec<BreakerInfo>, BreakersError> {
-        let types = &self.0.shared.topology.types;
-        let is_any_shared = types.values().any(|spec| spec.register && spec.breaker.is_some());
-        let states = if is_any_shared { self.0.shared.register.states(StateKind::Breaker).await? } else { [].into() };
-        let info = |(event_type, spec): (&EventType, &TypeSpec)| {
-            let state = || match states.get(spec.first_name(event_type).as_str()) {
-                Some(text) => BreakerState::parse(text).map_or(Known::NoState, Known::Shared),
-                None => Known::Shared(BreakerState::default()),
-            };
-            Some(BreakerInfo {
-                event_type: event_type.clone(),
-                spec: spec.breaker.clone()?,
-                state: if spec.register { state() } else { Known::OfEachWorker },
-            })
-        };
-        Ok(types.iter().filter_map(info).collect())
+        Ok(read(&self.0.shared.topology, &*self.0.shared.register).await?)
     }
 
     /// Returns the time by Redis's clock, by which a breaker is open or half-open.

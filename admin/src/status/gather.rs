@@ -11,13 +11,11 @@ use futures_util::future::{Either, join_all, select};
 use hatchery::{
     BrokerError, ConnectError, EventType, RegisterError, Topology, Trouble,
     internals::{
-        breaker::BreakerState,
         clocks::is_wrong,
         names::{self, Names},
         ports::{Index as _, NamedStates as _, StateKind},
         redis::{RedisRegister, ReportedClock, ServerInfo},
         schedule::state::ScheduleState,
-        spec::TypeSpec,
     },
 };
 use jiff::Timestamp;
@@ -33,6 +31,7 @@ use super::{
 };
 use crate::{
     admin::Admin,
+    breakers,
     broker::look::look,
     error::AdminError,
     figures::{Channel, Sample},
@@ -334,21 +333,9 @@ impl Looks<'_> {
 
     async fn look_at_breakers(&self, seen: &mut Observation) {
         let (Some(register), Redis::There(_)) = (&self.register, &seen.redis) else { return };
-        let is_shared = |(_, spec): &(&EventType, &TypeSpec)| spec.register && spec.breaker.is_some();
-        let types: Vec<_> = self.admin.topology().types.iter().filter(is_shared).collect();
-        if types.is_empty() {
-            return;
-        }
-        let texts = match register.states(StateKind::Breaker).await {
-            Ok(texts) => texts,
-            Err(error) => return seen.blind.push(Blind::Breakers { why: error.to_string() }),
-        };
-        for (name, spec) in types {
-            let Some(text) = texts.get(spec.first_name(name).as_str()) else { continue };
-            match BreakerState::parse(text) {
-                Some(state) => drop(seen.breakers.insert(name.clone(), state)),
-                None => seen.blind.push(Blind::Breakers { why: format!("the text of {name} in Redis is no state") }),
-            }
+        match breakers::read(self.admin.topology(), register).await {
+            Ok(breakers) => seen.take_breakers(breakers),
+            Err(error) => seen.blind.push(Blind::Breakers { why: error.to_string() }),
         }
     }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use hatchery::{
     EventType, RegisterError,
     internals::{
-        breaker::BreakerState,
         in_memory::InMemory,
         names,
         ports::{Index as _, NamedStates as _, StateKind},
@@ -19,7 +18,7 @@ use super::{
     observation::{Observation, ObservedRegister, Reading, Redis},
     summary::Status,
 };
-use crate::live::Counts;
+use crate::{breakers, live::Counts};
 
 /// Returns the status of a topology in memory. It has no rates.
 pub(crate) async fn status(hatchery: &InMemory) -> Result<Status, RegisterError> {
@@ -46,13 +45,9 @@ pub(crate) async fn status(hatchery: &InMemory) -> Result<Status, RegisterError>
     let counts = types.into_iter().zip(counts).collect();
     let there = ObservedRegister { counts, has_owner: true, ..ObservedRegister::default() };
     seen.redis = Redis::There(there.clone());
-    seen.schedules = Some(states(hatchery, StateKind::Schedule, ScheduleState::parse).await?);
-    let breakers = states(hatchery, StateKind::Breaker, BreakerState::parse).await?;
-    for (name, spec) in topology.types.iter().filter(|(_, spec)| spec.register && spec.breaker.is_some()) {
-        if let Some(state) = breakers.get(spec.first_name(name).as_str()) {
-            seen.breakers.insert(name.clone(), state.clone());
-        }
-    }
+    let schedules = register.states(StateKind::Schedule).await?.into_iter();
+    seen.schedules = Some(schedules.filter_map(|(name, text)| Some((name, ScheduleState::parse(&text)?))).collect());
+    seen.take_breakers(breakers::read(topology, &**register).await?);
     late::look(&**register, &there, topology, &mut seen).await;
     late::look_at_letters(&**register, topology, &mut seen).await;
     Ok(Status::of(topology, desired, &seen))
@@ -74,15 +69,6 @@ pub(crate) fn counts(hatchery: &InMemory) -> BTreeMap<String, Counts> {
         Some((name.clone(), counts))
     };
     hatchery.declared.queues.iter().filter_map(|queue| counts(&queue.name)).collect()
-}
-
-async fn states<T>(
-    hatchery: &InMemory,
-    kind: StateKind,
-    parse: impl Fn(&str) -> Option<T>,
-) -> Result<BTreeMap<String, T>, RegisterError> {
-    let texts = hatchery.register.states(kind).await?;
-    Ok(texts.into_iter().filter_map(|(name, text)| Some((name, parse(&text)?))).collect())
 }
 
 fn count(number: usize) -> u64 {

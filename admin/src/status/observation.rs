@@ -19,6 +19,7 @@ use hatchery::{
 use jiff::Timestamp;
 
 use crate::{
+    breakers::{BreakerInfo, Known},
     figures::{Alarm, Channel, Consumer, Figures, QueueFigures, Sample},
     live::Observed,
     names,
@@ -155,6 +156,20 @@ impl Observation {
     /// Returns what Redis has told, or notes what is not known without it.
     pub(super) fn told<T>(&mut self, what: &'static str, answer: Result<T, RegisterError>) -> Option<T> {
         answer.map_err(|error| self.blind.push(Blind::Register { what, why: error.to_string() })).ok()
+    }
+
+    /// Takes the states of the breakers that workers share.
+    pub(super) fn take_breakers(&mut self, breakers: Vec<BreakerInfo>) {
+        for BreakerInfo { event_type, state, .. } in breakers {
+            match state {
+                Known::Shared(state) => drop(self.breakers.insert(event_type, state)),
+                Known::NoState => {
+                    let why = format!("the text of {event_type} in Redis is no state");
+                    self.blind.push(Blind::Breakers { why });
+                }
+                Known::OfEachWorker => {}
+            }
+        }
     }
 
     /// Returns the figures of all queues at the present.

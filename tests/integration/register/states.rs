@@ -9,6 +9,7 @@ use hatchery::{
         trouble::Trouble,
     },
 };
+use rstest::rstest;
 
 use super::bench;
 use crate::support::{
@@ -31,14 +32,28 @@ pub(super) fn change(n: u32) -> NewEvent {
     NewEvent::new("import", n.to_string()).reference(n.to_string())
 }
 
-/// A state of Redis, with the commands that enter and leave it.
-struct Case {
-    trouble: Trouble,
-    enter: &'static [&'static [&'static str]],
-    leave: &'static [&'static [&'static str]],
+/// Each case is a state of Redis, with the command that enters and the one that leaves it.
+#[rstest]
+#[case::read_only(Trouble::ReadOnly, "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE")]
+#[case::too_few_replicas(Trouble::ReadOnly, "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0")]
+#[case::out_of_memory(Trouble::OutOfMemory, "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0")]
+#[case::refusing_scripts(Trouble::Refusing, "ACL SETUSER default -evalsha", "ACL SETUSER default +evalsha")]
+#[tokio::test]
+async fn a_redis_that_takes_no_calls_stops_workers_and_no_publisher(
+    #[case] trouble: Trouble,
+    #[case] enter: &str,
+    #[case] leave: &str,
+) {
+    assert_publishers_go_on_and_workers_wait(trouble, enter, leave).await;
 }
 
-async fn assert_publishers_go_on_and_workers_wait(case: Case) {
+#[tokio::test]
+#[ignore = "waits for calls to Redis to time out; scripts/test --all runs it"]
+async fn a_redis_that_is_slow_stops_workers_and_no_publisher() {
+    assert_publishers_go_on_and_workers_wait(Trouble::Slow, "CLIENT PAUSE 60000 WRITE", "CLIENT UNPAUSE").await;
+}
+
+async fn assert_publishers_go_on_and_workers_wait(trouble: Trouble, enter: &str, leave: &str) {
     let port = free_port();
     let redis = Server::start(port, &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
@@ -54,9 +69,8 @@ async fn assert_publishers_go_on_and_workers_wait(case: Case) {
     })
     .await;
 
-    for command in case.enter {
-        redis.say(command).await;
-    }
+    let say = async |command: &str| redis.say(&command.split(' ').collect::<Vec<_>>()).await;
+    say(enter).await;
     for n in 1..=3 {
         let published = publisher.publish(change(n)).await.unwrap();
         assert!(published.unversioned, "{n}");
@@ -66,11 +80,9 @@ async fn assert_publishers_go_on_and_workers_wait(case: Case) {
     assert_eq!(worker.runs.seen().len(), 1, "the worker has started an event in the meantime");
     let register = bench::register(&redis.url, "another", 1).with_limit(Duration::from_millis(500));
     let error = hatchery::internals::ports::Register::ping(&register).await.unwrap_err();
-    assert_eq!(error.trouble(), case.trouble, "{error}");
+    assert_eq!(error.trouble(), trouble, "{error}");
 
-    for command in case.leave {
-        redis.say(command).await;
-    }
+    say(leave).await;
     worker.runs.reach(4).await;
     let (mut later, mut unversioned) = (0, 3);
     eventually("publisher and worker log the end of the outage", async || {
@@ -90,64 +102,12 @@ async fn assert_publishers_go_on_and_workers_wait(case: Case) {
         let begun = logs.with(&[begin]);
         assert_eq!(begun.len(), 1, "{begin}: {begun:#?}");
     }
-    let state = format!("state=\"{}\"", case.trouble.label());
+    let state = format!("state=\"{}\"", trouble.label());
     assert_eq!(logs.with(&[&state]).len(), 2, "{:#?}", logs.with(&[]));
-    let ended = logs.with(&[BACK, &case.trouble.to_string()]);
+    let ended = logs.with(&[BACK, &trouble.to_string()]);
     assert_eq!(ended.len(), 2, "{:#?}", logs.with(&[]));
     let told = format!("{unversioned} events were published without a version");
     assert_eq!(logs.with(&[BACK, &told]).len(), 1, "{ended:#?}");
-}
-
-#[tokio::test]
-#[ignore = "waits for calls to Redis to time out; scripts/test --all runs it"]
-async fn a_redis_that_is_slow_stops_workers_and_no_publisher() {
-    let enter: &[&[&str]] = &[&["CLIENT", "PAUSE", "60000", "WRITE"]];
-    assert_publishers_go_on_and_workers_wait(Case { trouble: Trouble::Slow, enter, leave: &[&["CLIENT", "UNPAUSE"]] })
-        .await;
-}
-
-#[tokio::test]
-async fn a_read_only_redis_stops_workers_and_no_publisher() {
-    let enter: &[&[&str]] = &[&["REPLICAOF", "127.0.0.1", "1"]];
-    assert_publishers_go_on_and_workers_wait(Case {
-        trouble: Trouble::ReadOnly,
-        enter,
-        leave: &[&["REPLICAOF", "NO", "ONE"]],
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_redis_with_too_few_replicas_stops_workers_and_no_publisher() {
-    let enter: &[&[&str]] = &[&["CONFIG", "SET", "min-replicas-to-write", "1"]];
-    assert_publishers_go_on_and_workers_wait(Case {
-        trouble: Trouble::ReadOnly,
-        enter,
-        leave: &[&["CONFIG", "SET", "min-replicas-to-write", "0"]],
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_redis_out_of_memory_stops_workers_and_no_publisher() {
-    let enter: &[&[&str]] = &[&["CONFIG", "SET", "maxmemory", "1"]];
-    assert_publishers_go_on_and_workers_wait(Case {
-        trouble: Trouble::OutOfMemory,
-        enter,
-        leave: &[&["CONFIG", "SET", "maxmemory", "0"]],
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_redis_that_refuses_scripts_stops_workers_and_no_publisher() {
-    let enter: &[&[&str]] = &[&["ACL", "SETUSER", "default", "-evalsha"]];
-    assert_publishers_go_on_and_workers_wait(Case {
-        trouble: Trouble::Refusing,
-        enter,
-        leave: &[&["ACL", "SETUSER", "default", "+evalsha"]],
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -79,15 +79,9 @@ impl Admin {
 async fn left_behind(events: &Events, event_type: &EventType) -> Result<Option<LeftoverType>, RegisterError> {
     let now = events.shared.clock.shared();
     let mut behind = LeftoverType { events: 0, or_more: false, next_due: None };
-    let due = Find {
-        event_type: event_type.clone(),
-        due_from: None,
-        due_before: Some(now),
-        uncontested_of: None,
-        after: None,
-        limit: PAGE,
-    };
-    let not_due = Find { due_from: Some(now), due_before: None, ..due.clone() };
+    let first = Find::first(event_type.clone(), PAGE);
+    let due = Find { due_before: Some(now), ..first.clone() };
+    let not_due = Find { due_from: Some(now), ..first };
     count_waiting(events, due, DUE_PAGES, &mut behind).await?;
     count_waiting(events, not_due, usize::MAX, &mut behind).await?;
     Ok((behind.events > 0).then_some(behind))

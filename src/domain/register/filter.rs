@@ -205,14 +205,7 @@ impl Filter {
 
     /// Returns the conditions that the register checks: the type and the due times.
     pub(crate) fn find(&self, event_type: EventType, limit: usize) -> Find {
-        Find {
-            event_type,
-            due_from: self.due_from,
-            due_before: self.due_before,
-            uncontested_of: None,
-            after: None,
-            limit,
-        }
+        Find { due_from: self.due_from, due_before: self.due_before, ..Find::first(event_type, limit) }
     }
 }
 

@@ -64,6 +64,14 @@ pub struct Find {
     pub limit: usize,
 }
 
+impl Find {
+    /// Returns a search for the first events of a type.
+    #[must_use]
+    pub const fn first(event_type: EventType, limit: usize) -> Self {
+        Self { event_type, due_from: None, due_before: None, uncontested_of: None, after: None, limit }
+    }
+}
+
 /// The end of a page: for each shard, the last event of it that was returned. An event that stays is seen once. An
 /// event that comes or goes between two pages may be seen or missed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

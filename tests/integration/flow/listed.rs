@@ -34,15 +34,7 @@ impl Listed {
     }
 
     async fn entries(&self) -> Vec<Entry> {
-        let find = Find {
-            event_type: "import".parse().unwrap(),
-            due_from: None,
-            due_before: None,
-            uncontested_of: None,
-            after: None,
-            limit: 100,
-        };
-        let found = self.register.find(&find).await.unwrap();
+        let found = self.register.find(&Find::first("import".parse().unwrap(), 100)).await.unwrap();
         found.events.into_iter().filter_map(|shown| shown.entry).collect()
     }
 

@@ -7,17 +7,20 @@ use std::{
 };
 
 use bytes::Bytes;
-use hatchery::internals::{
-    memory::MemoryRegister,
-    ports::{Clock, Index, Register},
-    redis::RedisRegister,
-    register::{
-        Cancel, Cancelled, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Later, Postponed, Record, Release, Renew,
-        Renewed, Reserve, Reserved, Settle, Subject, Terms,
-        index::{Find, Shown},
+use hatchery::{
+    RegisterError, Tls,
+    internals::{
+        memory::MemoryRegister,
+        ports::{Clock, Index, Register},
+        redis::RedisRegister,
+        register::{
+            Cancel, Cancelled, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Later, Postponed, Record, Release,
+            Renew, Renewed, Reserve, Reserved, Settle, Subject, Terms,
+            index::{Find, Shown},
+        },
+        spec::RedisSpec,
+        words::Word,
     },
-    spec::RedisSpec,
-    words::Word,
 };
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
@@ -52,6 +55,13 @@ pub(crate) fn register(url: &str, prefix: &str, shards: u16) -> RedisRegister {
         .with_limit(Duration::from_secs(20))
 }
 
+/// Returns a register that is reached over TLS.
+pub(crate) fn register_over_tls(url: &str, tls: &Tls, shards: u16) -> RedisRegister {
+    RedisRegister::new_with_tls(url.into(), tls, VIRTUAL_HOST, &topology(), &spec(&redis::prefix(), shards))
+        .unwrap()
+        .with_limit(Duration::from_secs(10))
+}
+
 pub(crate) fn topology() -> Word {
     "billing".parse().unwrap()
 }
@@ -62,6 +72,25 @@ pub(crate) fn event(reference: &str, id: &str) -> Subject {
         event_type: "import".parse().unwrap(),
         reference: (!reference.is_empty()).then(|| reference.parse().unwrap()),
         id: id.to_owned(),
+    }
+}
+
+/// Returns the call that gives an event its version in this slot.
+pub(crate) fn reserve(subject: &Subject, slot: &DedupSlot) -> Reserve {
+    let (subject, slot) = (subject.clone(), slot.clone());
+    Reserve { subject, slot, due: Timestamp::UNIX_EPOCH, asked_by: None, terms: EXCLUSIVE }
+}
+
+/// Makes one such call.
+pub(crate) async fn version(register: &impl Register, call: Reserve) -> Result<i64, RegisterError> {
+    register.reserve(&[call]).await.map(|answers| given(answers[0]))
+}
+
+/// Returns the version that such a call has given.
+pub(crate) fn given(answer: Reserved) -> i64 {
+    match answer {
+        Reserved::Version(version) => version,
+        Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
     }
 }
 
@@ -130,10 +159,7 @@ impl Bench {
     }
 
     pub(crate) async fn reserve_due(&self, subject: &Subject, slot: &DedupSlot, due: Timestamp) -> i64 {
-        match self.reserve_for(subject, slot, due, None).await {
-            Reserved::Version(version) => version,
-            Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
-        }
+        given(self.reserve_for(subject, slot, due, None).await)
     }
 
     pub(crate) async fn reserve_for(
@@ -143,7 +169,7 @@ impl Bench {
         due: Timestamp,
         asked_by: Option<CopyVersion>,
     ) -> Reserved {
-        let call = Reserve { subject: subject.clone(), slot: slot.clone(), due, asked_by, terms: self.terms };
+        let call = Reserve { due, asked_by, terms: self.terms, ..reserve(subject, slot) };
         self.register.reserve(&[call]).await.unwrap()[0]
     }
 
@@ -262,14 +288,7 @@ impl Bench {
 
     /// Returns all listed events, read in pages of this size.
     pub(crate) async fn list(&self, page: usize) -> Vec<Shown> {
-        let mut find = Find {
-            event_type: event("", "").event_type,
-            due_from: None,
-            due_before: None,
-            uncontested_of: None,
-            after: None,
-            limit: page,
-        };
+        let mut find = Find::first(event("", "").event_type, page);
         let mut all = Vec::new();
         loop {
             let found = self.index.find(&find).await.unwrap();

@@ -14,7 +14,9 @@ use hatchery::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::bench::{EXCLUSIVE, SHARDS, VIRTUAL_HOST, event, register, spec, stamp, token, topology};
+use super::bench::{
+    self, EXCLUSIVE, SHARDS, VIRTUAL_HOST, event, register, register_over_tls, spec, stamp, token, topology, version,
+};
 use crate::support::{
     broker::eventually,
     certificates::Authority,
@@ -28,25 +30,12 @@ pub(super) fn last(prefix: &str, shard: u16) -> String {
 }
 
 fn reserve(reference: &str) -> Reserve {
-    Reserve {
-        subject: event(reference, "a"),
-        slot: DedupSlot::Immediate,
-        due: jiff::Timestamp::UNIX_EPOCH,
-        asked_by: None,
-        terms: EXCLUSIVE,
-    }
+    bench::reserve(&event(reference, "a"), &DedupSlot::Immediate)
 }
 
 /// Returns the reserve of an event without a reference. After one such call, all keys of that event exist.
 fn reserve_alone() -> Reserve {
-    Reserve { subject: event("", "a"), slot: DedupSlot::Event("a".to_owned()), ..reserve("1") }
-}
-
-async fn version(register: &RedisRegister, call: Reserve) -> Result<i64, RegisterError> {
-    match register.reserve(&[call]).await?[0] {
-        Reserved::Version(version) => Ok(version),
-        Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
-    }
+    bench::reserve(&event("", "a"), &DedupSlot::Event("a".to_owned()))
 }
 
 fn claim(reference: &str, version: i64) -> Claim {
@@ -403,17 +392,7 @@ async fn a_cluster_is_reached_over_tls() {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let cluster = Cluster::start(Kind { tls: Some(&options), ..Kind::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
-    let open = |tls: &Tls| {
-        let register = RedisRegister::new_with_tls(
-            cluster.url().as_str().into(),
-            tls,
-            VIRTUAL_HOST,
-            &topology(),
-            &spec(&prefix(), SHARDS),
-        )
-        .unwrap();
-        register.with_limit(Duration::from_secs(10))
-    };
+    let open = |tls: &Tls| register_over_tls(&cluster.url(), tls, SHARDS);
     open(&tls).reserve(&batch()).await.unwrap();
     let stranger = Tls::default().trust_file(Authority::called("stranger").file()).unwrap();
     let error = open(&stranger).ping().await.unwrap_err();
@@ -430,10 +409,7 @@ async fn nodes_whose_announced_address_is_not_in_their_certificate_are_reported(
     let tls = Tls::default().trust_file(authority.file()).unwrap();
     // The node that the URL names announces the other nodes by their IP addresses.
     let url = cluster.url().replace("127.0.0.1", "127.0.0.2");
-    let register =
-        RedisRegister::new_with_tls(url.as_str().into(), &tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), SHARDS))
-            .unwrap();
-    let error = register.with_limit(Duration::from_secs(10)).ping().await.unwrap_err();
+    let error = register_over_tls(&url, &tls, SHARDS).ping().await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away, "{error}");
     assert!(error.to_string().contains("not for the host name 127.0.0.1 but for"), "{error}");
 }

@@ -4,18 +4,14 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use hatchery::{
     RegisterError,
-    internals::{
-        ports::Register,
-        redis::RedisRegister,
-        register::{DedupSlot, Reserve},
-    },
+    internals::{ports::Register, redis::RedisRegister, register::DedupSlot},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::Notify,
 };
 
-use super::bench::{EXCLUSIVE, VIRTUAL_HOST, event, register, spec, topology};
+use super::bench::{VIRTUAL_HOST, event, register, reserve, spec, topology};
 use crate::support::{
     broker::eventually,
     redis::{Server, connect, free_port, prefix, url},
@@ -29,13 +25,7 @@ fn lazy(url: &str) -> RedisRegister {
 }
 
 async fn ask(register: &RedisRegister) -> Result<(), RegisterError> {
-    let call = Reserve {
-        subject: event("1", "a"),
-        slot: DedupSlot::Immediate,
-        due: jiff::Timestamp::UNIX_EPOCH,
-        asked_by: None,
-        terms: EXCLUSIVE,
-    };
+    let call = reserve(&event("1", "a"), &DedupSlot::Immediate);
     tokio::time::timeout(LONG, register.reserve(&[call])).await.expect("the call ignores its time limit").map(drop)
 }
 

@@ -9,8 +9,7 @@ use hatchery::{
     internals::{
         ports::{Index as _, Register as _},
         register::{
-            Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage,
-            index::Find,
+            Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Note, Record, Reserve, Settle, Stage, index::Find,
         },
     },
 };
@@ -19,7 +18,7 @@ use redis::AsyncCommands as _;
 use rstest::rstest;
 
 use super::{
-    bench::{EXCLUSIVE, HORIZON, event, register, token},
+    bench::{EXCLUSIVE, HORIZON, event, register, reserve, token, version},
     stored::Stored,
 };
 use crate::support::{
@@ -125,10 +124,7 @@ impl One {
 
     async fn publish(&self, slot: &DedupSlot) -> CopyVersion {
         let (subject, due) = (event("1", "a"), Timestamp::now());
-        let call = Reserve { subject: subject.clone(), slot: slot.clone(), due, asked_by: None, terms: EXCLUSIVE };
-        let Reserved::Version(version) = self.register.reserve(&[call]).await.unwrap()[0] else {
-            panic!("a reserve without `asked_by` is never stale");
-        };
+        let version = version(&self.register, Reserve { due, ..reserve(&subject, slot) }).await.unwrap();
         let kept = Some(Bytes::from_static(b"kept"));
         let call = Record { subject, slot: slot.clone(), version, due, reason: None, kept, terms: EXCLUSIVE };
         self.register.record(&[call]).await.unwrap();
@@ -146,9 +142,7 @@ impl One {
     }
 
     async fn find(&self) -> Result<usize, RegisterError> {
-        let event_type = event("", "").event_type;
-        let find = Find { event_type, due_from: None, due_before: None, uncontested_of: None, after: None, limit: 9 };
-        Ok(self.register.find(&find).await?.events.len())
+        Ok(self.register.find(&Find::first(event("", "").event_type, 9)).await?.events.len())
     }
 
     async fn kept(&self) -> Result<Option<Bytes>, RegisterError> {

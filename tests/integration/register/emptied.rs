@@ -2,10 +2,7 @@
 
 use hatchery::{
     Hatchery, Outcome,
-    internals::{
-        redis::RedisRegister,
-        register::{DedupSlot, Reserve},
-    },
+    internals::{redis::RedisRegister, register::DedupSlot},
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
@@ -62,14 +59,7 @@ async fn a_shard_without_any_event_does_not_count_as_emptied() {
     // Each register writes to one of its shards only.
     for reference in ["1", "2", "3"] {
         let register = bench::register(&redis.url, reference, bench::SHARDS);
-        let call = Reserve {
-            subject: bench::event(reference, "a"),
-            slot: DedupSlot::Immediate,
-            due: jiff::Timestamp::UNIX_EPOCH,
-            asked_by: None,
-            terms: bench::EXCLUSIVE,
-        };
-        hatchery::internals::ports::Register::reserve(&register, &[call]).await.unwrap();
+        bench::version(&register, bench::reserve(&bench::event(reference, "a"), &DedupSlot::Immediate)).await.unwrap();
         ping(&register).await;
         assert_eq!(logs.with(&["was emptied"]).len(), 0);
     }

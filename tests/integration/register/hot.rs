@@ -15,7 +15,7 @@ use hatchery::{
 use jiff::Timestamp;
 use redis::aio::MultiplexedConnection;
 
-use super::bench::{EXCLUSIVE, HORIZON, event, register, token};
+use super::bench::{EXCLUSIVE, HORIZON, event, given, register, reserve, stamp, token};
 use crate::support::redis::{Server, connect, free_port, prefix};
 
 /// How many events are measured.
@@ -30,18 +30,9 @@ impl Hot {
     /// Reserves and records an event for each of these dates, in one batch.
     async fn publish(&self, subject: &Subject, dates: &[i64]) -> Vec<CopyVersion> {
         let due = |date| Timestamp::from_millisecond(date).unwrap();
-        let reserve = |date: &i64| Reserve {
-            subject: subject.clone(),
-            slot: DedupSlot::DatedAt(*date),
-            due: due(*date),
-            asked_by: None,
-            terms: EXCLUSIVE,
-        };
+        let reserve = |date: &i64| Reserve { due: due(*date), ..reserve(subject, &DedupSlot::DatedAt(*date)) };
         let versions = self.register.reserve(&dates.iter().map(reserve).collect::<Vec<_>>()).await.unwrap();
-        let stamp = |(date, version): (&i64, Reserved)| match version {
-            Reserved::Version(version) => CopyVersion { slot: DedupSlot::DatedAt(*date), version, generation: 0 },
-            Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
-        };
+        let stamp = |(date, answer): (&i64, Reserved)| stamp(&DedupSlot::DatedAt(*date), given(answer), 0);
         let stamps: Vec<CopyVersion> = dates.iter().zip(versions).map(stamp).collect();
         let record = |(date, stamp): (&i64, &CopyVersion)| Record {
             subject: subject.clone(),

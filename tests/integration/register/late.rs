@@ -11,12 +11,12 @@ use std::{
 
 use hatchery::internals::{
     ports::{Clock, Register as _},
-    register::{Cancel, Claim, ClaimAnswer, DedupSlot, Reserve, Reserved},
+    register::{Cancel, Claim, ClaimAnswer, DedupSlot, Reserve},
     trouble::Trouble,
 };
 use jiff::Timestamp;
 
-use super::bench::{EXCLUSIVE, HORIZON, event, register, stamp, token};
+use super::bench::{EXCLUSIVE, HORIZON, event, register, reserve, stamp, token, version};
 use crate::support::{
     clock::TestClock,
     redis::{prefix, url},
@@ -43,16 +43,8 @@ async fn a_cancel_after_its_time_limit_does_nothing() {
     let clock = Arc::new(Leaping::default());
     let register = register(url(), &prefix(), 1).with_limit(LIMIT).with_clock(clock.clone());
     let subject = event("1", "a");
-    let reserve = Reserve {
-        subject: subject.clone(),
-        slot: DedupSlot::Immediate,
-        due: clock.now(),
-        asked_by: None,
-        terms: EXCLUSIVE,
-    };
-    let Reserved::Version(version) = register.reserve(&[reserve]).await.unwrap()[0] else {
-        panic!("a reserve without `asked_by` is never stale")
-    };
+    let call = Reserve { due: clock.now(), ..reserve(&subject, &DedupSlot::Immediate) };
+    let version = version(&register, call).await.unwrap();
     let cancel = |slot| Cancel { subject: subject.clone(), slot, due: None, horizon: HORIZON };
     let (of_slot, of_all, by_id) =
         (cancel(Some(DedupSlot::Immediate)), cancel(None), cancel(Some(DedupSlot::Event("a".to_owned()))));

@@ -10,8 +10,8 @@ use hatchery::{
         ports::{Index as _, Register as _},
         redis::RedisRegister,
         register::{
-            Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Later, Note, Record, Renew, Reserve, Reserved,
-            Settle, Stage, index::Find,
+            Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Later, Note, Record, Renew, Reserve, Settle,
+            Stage, index::Find,
         },
         trouble::Trouble,
     },
@@ -19,7 +19,7 @@ use hatchery::{
 use jiff::Timestamp;
 
 use super::{
-    bench::{EXCLUSIVE, HORIZON, event, register, stamp, token},
+    bench::{EXCLUSIVE, HORIZON, event, register, reserve, stamp, token, version},
     cluster::{Moving, last},
 };
 use crate::support::{
@@ -71,12 +71,7 @@ impl Events {
     }
 
     async fn reserve(&self, register: &RedisRegister, slot: &DedupSlot) -> Result<i64, RegisterError> {
-        let subject = event("1", "a");
-        let call = Reserve { subject, slot: slot.clone(), due: DUE, asked_by: None, terms: EXCLUSIVE };
-        match register.reserve(&[call]).await?[0] {
-            Reserved::Version(version) => Ok(version),
-            Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
-        }
+        version(register, Reserve { due: DUE, ..reserve(&event("1", "a"), slot) }).await
     }
 
     async fn record(
@@ -126,14 +121,7 @@ impl Events {
 }
 
 fn find() -> Find {
-    Find {
-        event_type: event("", "").event_type,
-        due_from: None,
-        due_before: None,
-        uncontested_of: None,
-        after: None,
-        limit: 9,
-    }
+    Find::first(event("", "").event_type, 9)
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use hatchery::{
 };
 use rstest::rstest;
 
-use super::bench::{EXCLUSIVE, HORIZON, SHARDS, event, register, stamp, token};
+use super::bench::{self, EXCLUSIVE, HORIZON, SHARDS, event, given, register, stamp, token};
 use crate::support::{
     broker::{Another, VirtualHost},
     declared::Declared,
@@ -33,8 +33,7 @@ fn in_use(told: Result<impl std::fmt::Debug, RegisterError>) -> (String, String)
 }
 
 pub(super) fn reserve() -> [Reserve; 1] {
-    let (subject, slot) = (event("1", "a"), DedupSlot::Immediate);
-    [Reserve { subject, slot, due: jiff::Timestamp::UNIX_EPOCH, asked_by: None, terms: EXCLUSIVE }]
+    [bench::reserve(&event("1", "a"), &DedupSlot::Immediate)]
 }
 
 fn claim() -> [Claim; 1] {
@@ -70,15 +69,7 @@ async fn a_register_of_a_named_broker_refuses_every_other_broker(#[case] other: 
     assert_eq!(in_use(other.ping().await), names);
     assert_eq!(in_use(other.reserve(&reserve()).await), names);
     assert_eq!(in_use(other.claim(&claim()).await), names);
-    let find = Find {
-        event_type: event("", "").event_type,
-        due_from: None,
-        due_before: None,
-        uncontested_of: None,
-        after: None,
-        limit: 1,
-    };
-    assert_eq!(in_use(other.find(&find).await), names);
+    assert_eq!(in_use(other.find(&Find::first(event("", "").event_type, 1)).await), names);
     assert!(matches!(one.reserve(&reserve()).await.unwrap()[..], [Reserved::Version(_)]));
     // Other products than RabbitMQ may have no cluster name, and neither does a broker that is away.
     on(&register, "").ping().await.unwrap();
@@ -122,14 +113,10 @@ async fn a_register_that_has_moved_answers_only_the_new_broker_and_keeps_its_ver
     let register = register(redis::url(), &prefix(), SHARDS);
     register.set_owner(&owner("one")).await.unwrap();
     let (one, other) = (on(&register, "one"), on(&register, "other"));
-    let Reserved::Version(before) = one.reserve(&reserve()).await.unwrap()[0] else {
-        panic!("a reserve without `asked_by` is never stale")
-    };
+    let before = given(one.reserve(&reserve()).await.unwrap()[0]);
     other.set_owner(&owner("other")).await.unwrap();
     assert_eq!(other.owners().await.unwrap(), [owner("other")].into());
-    let Reserved::Version(after) = other.reserve(&reserve()).await.unwrap()[0] else {
-        panic!("a reserve without `asked_by` is never stale")
-    };
+    let after = given(other.reserve(&reserve()).await.unwrap()[0]);
     assert!(after > before);
     assert_eq!(in_use(one.ping().await), ("other".to_owned(), "one".to_owned()));
 }

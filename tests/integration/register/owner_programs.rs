@@ -8,14 +8,10 @@ use std::{
     thread,
 };
 
-use hatchery::internals::{
-    ports::Register as _,
-    redis::RedisRegister,
-    register::{Owner, Reserved},
-};
+use hatchery::internals::{ports::Register as _, redis::RedisRegister, register::Owner};
 
 use super::{
-    bench::{spec, topology},
+    bench::{given, spec, topology},
     owner::{owner, reserve},
 };
 use crate::support::{
@@ -182,10 +178,7 @@ fn a_plan_says_that_an_apply_would_be_refused() {
 fn a_destroy_releases_its_own_register_and_keeps_its_versions() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);
-    let reserved = || match block_on(async { applying.register().reserve(&reserve()).await.unwrap()[0] }) {
-        Reserved::Version(version) => version,
-        Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
-    };
+    let reserved = || given(block_on(async { applying.register().reserve(&reserve()).await.unwrap()[0] }));
     applying.expect(0, &[]);
     let before = reserved();
     // A register that belongs to another broker stays with that broker.

@@ -6,7 +6,7 @@ use hatchery::internals::{
     ports::{Clock as _, Index, Register},
     redis::RedisRegister,
     register::{
-        Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject,
+        Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Record, Settle, Subject,
         index::{Find, TypeCounts},
     },
     words::EventType,
@@ -14,7 +14,7 @@ use hatchery::internals::{
 use redis::AsyncCommands;
 
 use super::{
-    bench::{BACKLOG, DEDUP, EXCLUSIVE, event, register, stamp, token},
+    bench::{BACKLOG, DEDUP, EXCLUSIVE, event, given, register, reserve, stamp, token, version},
     stored::Stored,
 };
 use crate::support::{clock::TestClock, redis as server};
@@ -28,16 +28,6 @@ async fn fresh(shards: u16) -> (RedisRegister, Stored) {
 async fn time(stored: &Stored) -> i64 {
     let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut stored.connection()).await.unwrap();
     seconds * 1_000_000 + micros
-}
-
-fn reserve(subject: &Subject, slot: &DedupSlot) -> Reserve {
-    Reserve {
-        subject: subject.clone(),
-        slot: slot.clone(),
-        due: jiff::Timestamp::UNIX_EPOCH,
-        asked_by: None,
-        terms: EXCLUSIVE,
-    }
 }
 
 fn record(subject: &Subject, slot: &DedupSlot, version: i64) -> Record {
@@ -62,9 +52,7 @@ fn settle(claim: &Claim) -> Settle {
 }
 
 async fn publish(register: &RedisRegister, subject: &Subject, slot: &DedupSlot) -> CopyVersion {
-    let Reserved::Version(version) = register.reserve(&[reserve(subject, slot)]).await.unwrap()[0] else {
-        panic!("a reserve without `asked_by` is never stale");
-    };
+    let version = version(register, reserve(subject, slot)).await.unwrap();
     register.record(&[record(subject, slot, version)]).await.unwrap();
     stamp(slot, version, 0)
 }
@@ -155,12 +143,7 @@ async fn a_batch_over_many_shards_is_answered_in_its_order() {
     let slot = DedupSlot::Immediate;
     let subjects: Vec<_> = (0..40).map(|n| event(&n.to_string(), &format!("id-{n}"))).collect();
     let calls: Vec<_> = subjects.iter().map(|subject| reserve(subject, &slot)).collect();
-    let versions: Vec<_> = (register.reserve(&calls).await.unwrap().into_iter())
-        .map(|answer| match answer {
-            Reserved::Version(version) => version,
-            Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
-        })
-        .collect();
+    let versions: Vec<_> = register.reserve(&calls).await.unwrap().into_iter().map(given).collect();
     // Every other event was confirmed and has a newer event behind it.
     for (subject, version) in subjects.iter().zip(&versions).step_by(2) {
         register.record(&[record(subject, &slot, *version)]).await.unwrap();
@@ -245,14 +228,7 @@ async fn a_slot_key_of_another_type_is_an_error() {
 }
 
 fn find(limit: usize) -> Find {
-    Find {
-        event_type: event("", "").event_type,
-        due_from: None,
-        due_before: None,
-        uncontested_of: None,
-        after: None,
-        limit,
-    }
+    Find::first(event("", "").event_type, limit)
 }
 
 /// Returns the ids of all listed events, read in pages of this size.

@@ -4,15 +4,10 @@ use std::time::Duration;
 
 use hatchery::{
     RegisterError, Tls,
-    internals::{
-        ports::Register,
-        redis::RedisRegister,
-        register::{DedupSlot, Reserve, Reserved},
-        trouble::Trouble,
-    },
+    internals::{ports::Register, register::DedupSlot, trouble::Trouble},
 };
 
-use super::bench::{EXCLUSIVE, VIRTUAL_HOST, event, register, spec, topology};
+use super::bench::{event, register, register_over_tls, reserve, version};
 use crate::support::{
     broker::eventually,
     certificates::Authority,
@@ -21,17 +16,7 @@ use crate::support::{
 };
 
 async fn ask(register: &impl Register) -> Result<i64, RegisterError> {
-    let call = Reserve {
-        subject: event("1", "a"),
-        slot: DedupSlot::Immediate,
-        due: jiff::Timestamp::UNIX_EPOCH,
-        asked_by: None,
-        terms: EXCLUSIVE,
-    };
-    match register.reserve(&[call]).await?[0] {
-        Reserved::Version(version) => Ok(version),
-        Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
-    }
+    version(register, reserve(&event("1", "a"), &DedupSlot::Immediate)).await
 }
 
 #[tokio::test]
@@ -146,17 +131,7 @@ async fn sentinels_and_servers_are_reached_over_tls() {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let watched = Watched::start_with(Guard { tls: Some(&options), ..Guard::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
-    let open = |tls: &Tls| {
-        let register = RedisRegister::new_with_tls(
-            watched.url().as_str().into(),
-            tls,
-            VIRTUAL_HOST,
-            &topology(),
-            &spec(&prefix(), 1),
-        )
-        .unwrap();
-        register.with_limit(Duration::from_secs(10))
-    };
+    let open = |tls: &Tls| register_over_tls(&watched.url(), tls, 1);
     ask(&open(&tls)).await.unwrap();
     let stranger = Tls::default().trust_file(Authority::called("stranger").file()).unwrap();
     let error = ask(&open(&stranger)).await.unwrap_err();
@@ -172,9 +147,7 @@ async fn a_master_whose_address_is_not_in_its_certificate_is_reported() {
     let watched = Watched::start_with(Guard { tls: Some(&options), ..Guard::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
     let url = watched.url().replace("127.0.0.1", "127.0.0.2");
-    let register =
-        RedisRegister::new_with_tls(url.as_str().into(), &tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), 1)).unwrap();
-    let error = ask(&register.with_limit(Duration::from_secs(10))).await.unwrap_err();
+    let error = ask(&register_over_tls(&url, &tls, 1)).await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away, "{error}");
     assert!(error.to_string().contains("not for the host name 127.0.0.1 but for"), "{error}");
 }

@@ -219,18 +219,10 @@ async fn versions_given_in_a_batch_with_an_unreadable_key_are_not_given_again() 
     let clock = std::sync::Arc::new(TestClock::default());
     // A clock that stands still, as one does for a while after it was set back.
     let register = bench::register(&redis.url, "x", 1).with_clock(clock);
-    let call = |reference: &str| Reserve {
-        subject: bench::event(reference, "a"),
-        slot: DedupSlot::Immediate,
-        due: jiff::Timestamp::UNIX_EPOCH,
-        asked_by: None,
-        terms: bench::EXCLUSIVE,
-    };
+    let call = |reference: &str| bench::reserve(&bench::event(reference, "a"), &DedupSlot::Immediate);
     redis.say(&["SET", "x:{%2F:billing:0}:import:r:2", "not a hash"]).await;
     let reserve = async |calls: &[Reserve]| hatchery::internals::ports::Register::reserve(&register, calls).await;
-    let Reserved::Version(first) = reserve(&[call("1")]).await.unwrap()[0] else {
-        panic!("a reserve without `asked_by` is never stale")
-    };
+    let first = bench::given(reserve(&[call("1")]).await.unwrap()[0]);
     let error = reserve(&[call("1"), call("1"), call("2"), call("3")]).await.unwrap_err();
     assert!(matches!(error, RegisterError::Unreadable { .. }), "{error:?}");
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");

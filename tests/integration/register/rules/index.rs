@@ -209,7 +209,7 @@ rules! {
         mail.event_type = "mail".parse().unwrap();
         b.publish_due(&mail, &DedupSlot::Dated, b.after(DAY)).await;
         let (due_from, due_before) = (Some(b.after(DAY)), Some(b.after(3 * DAY)));
-        let find = Find { event_type: event("", "").event_type, due_from, due_before, uncontested_of: None, after: None, limit: 9 };
+        let find = Find { due_from, due_before, ..Find::first(event("", "").event_type, 9) };
         let found = b.index.find(&find).await.unwrap();
         let ids: Vec<_> = found.events.into_iter().map(|shown| shown.entry.unwrap().subject.id).collect();
         assert_eq!((ids, found.next), (vec!["1".to_owned(), "2".to_owned()], None));

@@ -158,6 +158,14 @@ impl Bench {
         self.advance(by.saturating_sub(MS));
     }
 
+    /// Publishes the event `a` of the reference 1 in the immediate slot, and starts it with the token 1.
+    pub(crate) async fn running(&self) -> (Subject, CopyVersion) {
+        let event = event("1", "a");
+        let stamp = self.publish(&event, &DedupSlot::Immediate).await;
+        self.start(&event, &stamp, token(1)).await;
+        (event, stamp)
+    }
+
     pub(crate) async fn reserve_due(&self, subject: &Subject, slot: &DedupSlot, due: Timestamp) -> i64 {
         given(self.reserve_for(subject, slot, due, None).await)
     }

@@ -81,9 +81,7 @@ rules! {
     }
 
     async fn a_cancelled_run_gets_no_follow_up_and_no_retry(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.cancel(&a, Some(&I)).await;
         assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Cancelled);
         let slot = DedupSlot::RequeuedAt(5);
@@ -131,9 +129,8 @@ rules! {
     }
 
     async fn a_reschedule_and_a_newer_event_beside_a_running_copy_are_no_cancel(b) {
-        let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let n = event("1", "n");
+        let (a, first) = b.running().await;
         b.reserve_for(&a, &DedupSlot::RequeuedAt(5), b.now(), Some(first.clone())).await;
         b.settle(&a, &first, token(0), End::Finished).await;
         assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
@@ -153,9 +150,8 @@ rules! {
     }
 
     async fn an_event_after_a_cancelled_run_is_not_cancelled(b) {
-        let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let n = event("1", "n");
+        let (a, first) = b.running().await;
         b.cancel(&a, None).await;
         let second = b.publish(&n, &I).await;
         assert_eq!(b.claim(&n, &second, token(2)).await, ClaimAnswer::Busy);

@@ -44,9 +44,7 @@ rules! {
     }
 
     async fn a_release_keeps_the_earlier_crashes(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.advance(LEASE);
         assert_eq!(b.start(&a, &first, token(2)).await.1, 1);
         b.release(&a, &first, token(2)).await;
@@ -54,9 +52,7 @@ rules! {
     }
 
     async fn only_the_holder_of_the_lease_releases_it(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.release(&a, &first, token(9)).await;
         assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Busy);
         b.advance(LEASE);
@@ -65,9 +61,8 @@ rules! {
 
     async fn a_release_does_not_take_back_the_start_of_another_version(b) {
         let b = b.with_terms(SIDE_BY_SIDE);
-        let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let n = event("1", "n");
+        let (a, first) = b.running().await;
         let second = b.publish(&n, &I).await;
         b.start(&n, &second, token(2)).await;
         b.release(&a, &first, token(1)).await;
@@ -93,9 +88,8 @@ rules! {
 
     async fn a_settle_of_an_older_version_does_not_hide_that_a_newer_one_has_begun(b) {
         let b = b.with_terms(SIDE_BY_SIDE);
-        let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let n = event("1", "n");
+        let (a, first) = b.running().await;
         let second = b.publish(&n, &I).await;
         b.start(&n, &second, token(2)).await;
         b.settle(&a, &first, token(1), End::Finished).await;

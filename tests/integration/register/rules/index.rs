@@ -139,9 +139,8 @@ rules! {
     }
 
     async fn a_late_settle_hides_no_newer_event(b) {
-        let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let n = event("1", "n");
+        let (a, first) = b.running().await;
         let second = b.publish(&n, &I).await;
         b.settle(&a, &first, token(1), copied(&b)).await;
         b.settle(&a, &first, token(1), End::Finished).await;

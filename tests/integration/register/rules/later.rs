@@ -54,9 +54,7 @@ rules! {
     }
 
     async fn a_running_event_cannot_be_rescheduled(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         assert_eq!(b.later(&a, &first, b.after(DAY)).await, Postponed::Running);
         b.release(&a, &first, token(1)).await;
         b.postpone(&a, &first, b.after(DAY)).await;

@@ -19,9 +19,8 @@ rules! {
     }
 
     async fn an_event_that_arrives_while_one_runs_gets_its_own_run_afterwards(b) {
-        let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let n = event("1", "n");
+        let (a, first) = b.running().await;
         let second = b.publish(&n, &I).await;
         assert_eq!(b.claim(&n, &second, token(2)).await, ClaimAnswer::Busy);
         b.settle(&a, &first, token(1), End::Finished).await;
@@ -42,9 +41,7 @@ rules! {
     }
 
     async fn a_lease_ends_unless_it_is_renewed(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.advance_almost(LEASE);
         assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Busy);
         assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
@@ -55,9 +52,7 @@ rules! {
     }
 
     async fn a_lease_that_ran_out_is_lost_and_does_not_come_back(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.advance(LEASE);
         assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Lost);
         b.start(&a, &first, token(2)).await;
@@ -66,18 +61,14 @@ rules! {
     }
 
     async fn a_settle_counts_although_its_lease_is_lost(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.advance(LEASE);
         b.settle(&a, &first, token(1), End::Finished).await;
         assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn a_settle_or_release_gives_back_no_lease_of_another_token(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.advance(LEASE);
         let second = b.publish(&event("1", "n"), &I).await;
         b.start(&event("1", "n"), &second, token(2)).await;
@@ -123,9 +114,8 @@ rules! {
     }
 
     async fn a_claim_that_is_repeated_after_a_cancel_starts_nothing(b) {
-        let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let n = event("1", "n");
+        let (a, first) = b.running().await;
         assert!(b.cancel(&a, None).await[0].running);
         assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Stale);
         // Perhaps only the call came twice and the event runs, so the lease stays, and its renewal tells of the cancel.
@@ -143,9 +133,7 @@ rules! {
     }
 
     async fn repeating_a_call_changes_nothing(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.release(&a, &first, token(1)).await;
         b.release(&a, &first, token(1)).await;
         assert_eq!(b.start(&a, &first, token(2)).await.1, 0);

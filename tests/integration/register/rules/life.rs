@@ -17,9 +17,7 @@ rules! {
     }
 
     async fn an_event_that_came_late_is_remembered_for_twice_its_lateness(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.settle_late(&a, &first, token(1), End::Finished, b.before(DAY)).await;
         b.advance_almost(2 * DAY);
         assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
@@ -28,9 +26,7 @@ rules! {
     }
 
     async fn an_event_that_came_years_late_is_remembered_for_backlog_retention(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.settle_late(&a, &first, token(1), End::Finished, b.before(3_650 * DAY)).await;
         b.advance_almost(BACKLOG);
         assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
@@ -40,9 +36,7 @@ rules! {
 
     async fn a_dedup_retention_above_backlog_retention_counts(b) {
         let b = b.with_terms(Terms { dedup_retention: 2 * BACKLOG, ..EXCLUSIVE });
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.settle_late(&a, &first, token(1), End::Finished, b.before(3_650 * DAY)).await;
         b.advance_almost(2 * BACKLOG);
         assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
@@ -60,9 +54,7 @@ rules! {
     }
 
     async fn a_finished_mark_stays_while_a_newer_event_waits(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.publish(&event("1", "n"), &I).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance_almost(BACKLOG);
@@ -87,9 +79,7 @@ rules! {
     }
 
     async fn the_mark_outlives_a_retry_that_is_due_later(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.settle(&a, &first, token(1), copied_to(b.after(30 * DAY))).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance_almost(30 * DAY + BACKLOG);
@@ -119,9 +109,7 @@ rules! {
     }
 
     async fn a_late_record_does_not_shorten_the_memory_of_an_event(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.settle_late(&a, &first, token(1), End::Finished, b.before(DAY)).await;
         b.record(&a, &I, first.version).await;
         b.advance_almost(2 * DAY);

@@ -21,27 +21,21 @@ rules! {
     }
 
     async fn a_later_copy_makes_the_earlier_one_stale_and_runs_itself(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.settle(&a, &first, token(1), copied(&b)).await;
         assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
         b.handle(&a, &first.next()).await;
     }
 
     async fn a_copy_whose_settle_was_lost_runs_and_makes_the_earlier_one_stale(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.advance(LEASE);
         b.start(&a, &first.next(), token(2)).await;
         assert_eq!(b.claim(&a, &first, token(3)).await, ClaimAnswer::Stale);
     }
 
     async fn finishing_an_earlier_copy_finishes_the_later_one(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.settle(&a, &first, token(1), copied(&b)).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         assert_eq!(b.claim(&a, &first.next(), token(2)).await, ClaimAnswer::Stale);
@@ -64,9 +58,8 @@ rules! {
     }
 
     async fn a_late_settle_never_lowers_the_mark(b) {
-        let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let n = event("1", "n");
+        let (a, first) = b.running().await;
         b.advance(LEASE);
         let newer = b.publish(&n, &I).await;
         b.handle(&n, &newer).await;

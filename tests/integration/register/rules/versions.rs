@@ -33,9 +33,7 @@ rules! {
     }
 
     async fn a_replaced_event_that_runs_gets_a_version_for_its_follow_up(b) {
-        let a = event("1", "a");
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let (a, first) = b.running().await;
         b.publish(&event("1", "b"), &I).await;
         let answer = b.reserve_for(&a, &DedupSlot::RequeuedAt(5), b.now(), Some(first)).await;
         assert!(matches!(answer, Reserved::Version(_)), "{answer:?}");
@@ -145,9 +143,8 @@ rules! {
     }
 
     async fn an_event_that_has_begun_is_not_overdue_again(b) {
-        let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
+        let n = event("1", "n");
+        let (a, first) = b.running().await;
         b.publish(&n, &I).await;
         b.advance(MAX_WAIT + MS);
         assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Replaced);

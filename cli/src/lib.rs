@@ -33,6 +33,7 @@ mod render;
 mod schedules;
 mod server;
 mod stop;
+mod table;
 mod text;
 mod verbs;
 

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use comfy_table::{ContentArrangement, Table, presets};
 use hatchery::{
     Topology, Word, WorkError,
     bytes::Bytes,
@@ -19,13 +18,13 @@ use hatchery::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use unicode_width::UnicodeWidthStr as _;
 
 use crate::{
     args::Common,
     exit::Exit,
     load,
-    output::{DIM, Format, Output},
+    output::{Format, Output},
+    table::{GAP, table, widest},
     text::cut,
 };
 
@@ -35,8 +34,6 @@ const LARGEST: u32 = 128;
 const HEADS: [&str; 6] = ["RULE", "TYPE", "REFERENCE", "DUE", "ID", "PAYLOAD"];
 /// The least columns of a payload.
 const LEAST: usize = 12;
-/// The spaces between two columns.
-const GAP: usize = 2;
 
 /// Show the events that a message of a source becomes
 #[derive(clap::Args)]
@@ -238,22 +235,13 @@ fn text(tested: &Tested, columns: usize) -> String {
         let why = if tested.unmappable.is_some() { "" } else { ": no rule matches, and the file drops it" };
         return format!("the message becomes no event{why}\n");
     }
-    let rows: Vec<[String; 6]> = tested.events.iter().map(cells).collect();
-    let widest =
-        |place: usize| rows.iter().map(|row| row[place].width()).chain([HEADS[place].len()]).max().unwrap_or(0);
-    let before: usize = (0..5).map(|place| widest(place) + GAP).sum();
+    let mut rows: Vec<[String; 6]> = tested.events.iter().map(cells).collect();
+    let before: usize = (0..5).map(|place| widest(&HEADS, &rows, place) + usize::from(GAP)).sum();
     let room = columns.saturating_sub(before).max(LEAST);
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(HEADS.map(|head| format!("{DIM}{head}{DIM:#}")));
-    for mut row in rows {
+    for row in &mut rows {
         row[5] = cut(&row[5], room);
-        table.add_row(row);
     }
-    for (place, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if place == 5 { 0 } else { u16::try_from(GAP).unwrap_or_default() }));
-    }
-    table.trim_fmt() + "\n"
+    table(&HEADS, rows, 0..0) + "\n"
 }
 
 fn cells(event: &EventView) -> [String; 6] {

@@ -1,6 +1,5 @@
 //! `topology breaker list`.
 
-use comfy_table::{ContentArrangement, Table, presets};
 use hatchery_admin::{
     breakers::{BreakerList, BreakerView, Counted},
     text::relative,
@@ -12,7 +11,8 @@ use crate::{
     args::Common,
     exit::Exit,
     load,
-    output::{DIM, Format, GREEN, Output, RED, YELLOW},
+    output::{Format, GREEN, Output, RED, YELLOW},
+    table::{paint, table},
 };
 
 /// List the circuit breakers, and what has opened them
@@ -39,12 +39,7 @@ fn screen(views: &[BreakerView], now: Timestamp) -> String {
     if views.is_empty() {
         return "No type of the file has a breaker.\n".to_owned();
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(
-        ["TYPE", "STATE", "OPENS AT", "LAST OPENED", "BY", "NEXT"].map(|head| format!("{DIM}{head}{DIM:#}")),
-    );
-    for view in views {
+    let row = |view: &BreakerView| {
         let style = match view.state {
             "open" => RED,
             "half-open" | "unreadable" => YELLOW,
@@ -60,17 +55,17 @@ fn screen(views: &[BreakerView], now: Timestamp) -> String {
             ("unreadable", _) => "the next worker with an event replaces it".to_owned(),
             _ => String::new(),
         };
-        table.add_row([
+        [
             view.event_type.clone(),
-            format!("{style}{}{style:#}", view.state),
+            paint(style, view.state),
             format!("{} in {}", view.errors, view.window),
             view.opened_at.map(|at| relative(now, at, 1)).unwrap_or_default(),
             by.unwrap_or_default(),
             next,
-        ]);
-    }
-    table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 2)));
-    let mut lines = vec![table.trim_fmt()];
+        ]
+    };
+    let heads = ["TYPE", "STATE", "OPENS AT", "LAST OPENED", "BY", "NEXT"];
+    let mut lines = vec![table(&heads, views.iter().map(row), 0..0)];
     for view in views.iter().filter(|view| matches!(view.state, "open" | "half-open")) {
         lines.extend(view.reasons.iter().map(|reason| format!("{}: {reason}", view.event_type)));
     }

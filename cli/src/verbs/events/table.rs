@@ -1,14 +1,14 @@
 //! Shows events as a table that fits the terminal, and times relative to now.
 
 use anstyle::Style;
-use comfy_table::{ContentArrangement, Table, presets};
 use hatchery::State;
 use hatchery_admin::{event_view::EventView, text::relative};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::{
-    output::{CYAN, DIM, RED, YELLOW},
+    output::{CYAN, RED, YELLOW},
+    table::{self, paint},
     text::{LEAST, cut},
 };
 
@@ -22,8 +22,6 @@ const REASON: usize = 8;
 const READABLE: usize = 30;
 /// The width of an id, which is shown in place of a missing reference.
 const ID: usize = 36;
-/// The spaces between two columns.
-const GAP: u16 = 2;
 
 /// A column: its head, its width, and the text of a row.
 type Column = (&'static str, usize, fn(&Row) -> &str);
@@ -33,23 +31,15 @@ type Column = (&'static str, usize, fn(&Row) -> &str);
 pub(super) fn table(events: &[EventView], marks_schedules: bool, now: Timestamp, width: usize) -> String {
     let rows: Vec<Row> = events.iter().map(|event| Row::of(event, marks_schedules, now)).collect();
     let columns = columns(&rows, width.max(LEAST));
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(columns.iter().map(|(head, ..)| paint(DIM, head)));
-    for row in &rows {
-        table.add_row(columns.iter().map(|(head, width, cell)| {
+    let heads: Vec<&str> = columns.iter().map(|(head, ..)| *head).collect();
+    let cells = |row: &Row| -> Vec<String> {
+        let cell = |(head, width, cell): &Column| {
             let text = cut(cell(row), *width);
             if *head == "STATE" { paint(style(&row.state), &text) } else { text }
-        }));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, GAP));
-    }
-    format!("{}\n", table.trim_fmt())
-}
-
-fn paint(style: Style, text: &str) -> String {
-    format!("{style}{text}{style:#}")
+        };
+        columns.iter().map(cell).collect()
+    };
+    table::table(&heads, rows.iter().map(cells), 0..0) + "\n"
 }
 
 /// Returns the columns that fit. People copy the id and read the reason, so the date is left out first: the column DUE

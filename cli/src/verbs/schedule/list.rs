@@ -1,21 +1,20 @@
 //! `topology schedule list`.
 
 use anstyle::Style;
-use comfy_table::{ContentArrangement, Table, presets};
 use hatchery_admin::{
     schedules::{LastRun, ScheduleList, ScheduleView, WHEN, shown},
     text::relative,
 };
 use jiff::Timestamp;
-use unicode_width::UnicodeWidthStr as _;
 
 use super::connection::with_states;
 use crate::{
     args::Common,
     exit::Exit,
     load,
-    output::{CYAN, DIM, Format, Output, RED, YELLOW},
+    output::{CYAN, Format, Output, RED, YELLOW},
     server::Server,
+    table::{GAP, paint, table, widest},
     text::{LEAST, cut},
 };
 
@@ -55,8 +54,6 @@ const WIDE: usize = 120;
 /// The least width of a name, and of how the last run ended.
 const NAME: usize = 12;
 const LAST: usize = 10;
-/// The spaces between two columns.
-const GAP: u16 = 2;
 
 /// Returns the table: for each schedule a line for its next instant, and one for each further instant.
 ///
@@ -82,29 +79,21 @@ pub(super) fn screen(views: &[ScheduleView], now: Timestamp, columns: usize) -> 
             rows.push(std::mem::take(&mut row));
         }
     }
-    let widest =
-        |place: usize| rows.iter().map(|row| row[place].width()).chain([HEADS[place].len()]).max().unwrap_or_default();
+    let widest = |place| widest(&HEADS, &rows, place);
     let taken: usize = (1..4).map(widest).sum::<usize>() + 4 * usize::from(GAP);
     let room = columns.max(LEAST).saturating_sub(taken);
     let shows_last = room >= NAME + LAST;
     let name = widest(0).min(if shows_last { room - widest(4).min(LAST) } else { room + usize::from(GAP) });
     let last = room.saturating_sub(name);
 
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     let columns = if shows_last { HEADS.len() } else { HEADS.len() - 1 };
-    table.set_header(HEADS[..columns].iter().map(|head| paint(DIM, head)));
-    for mut row in rows {
+    for row in &mut rows {
         (row[0], row[4]) = (cut(&row[0], name), cut(&row[4], last));
         if !row[1].is_empty() {
             row[1] = paint(style(&row[1]), &row[1]);
         }
-        table.add_row(&row[..columns]);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, GAP));
-    }
-    format!("{}\n", table.trim_fmt())
+    table(&HEADS[..columns], rows.iter().map(|row| &row[..columns]), 0..0) + "\n"
 }
 
 const HEADS: [&str; 5] = ["SCHEDULE", "STATE", "NEXT", "UTC", "LAST"];
@@ -123,8 +112,4 @@ fn style(state: &str) -> Style {
         "paused" => YELLOW,
         _ => RED,
     }
-}
-
-fn paint(style: Style, text: &str) -> String {
-    format!("{style}{text}{style:#}")
 }

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use anstyle::Style;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hatchery_admin::{Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict, text::relative};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::{
     output::{CYAN, DIM, GREEN, RED, YELLOW},
+    table::{GAP, paint, table, widest},
     text::{LEAST, cut, folded},
 };
 
@@ -19,8 +18,6 @@ const WIDE: usize = 100;
 const LONGEST_LINE: usize = 120;
 /// The width of a pipe, in which nothing is folded or cut.
 const ENDLESS: usize = usize::MAX;
-/// The spaces between two columns.
-const GAP: u16 = 2;
 
 /// The room for the screen: columns, and rows if it is a terminal.
 #[derive(Clone, Copy)]
@@ -46,7 +43,7 @@ pub(super) fn screen(status: &Status, room: Room, verbose: bool) -> String {
     let free = room.rows.filter(|_| !verbose).map(|rows| rows.saturating_sub(others).max(3));
     let (types, hidden) = shown(&status.types, free);
     let mut lines = top;
-    lines.extend(table(&types, status.at, width).lines().map(str::to_owned));
+    lines.extend(type_table(&types, status.at, width).lines().map(str::to_owned));
     if hidden > 0 {
         lines.push(format!("{DIM}… and {hidden} more types, which have less to do (-v shows all){DIM:#}"));
     }
@@ -151,10 +148,10 @@ fn shown(types: &[TypeLine], free: Option<usize>) -> (Vec<&TypeLine>, usize) {
     (shown, hidden)
 }
 
-fn table(types: &[&TypeLine], now: Timestamp, width: usize) -> String {
+fn type_table(types: &[&TypeLine], now: Timestamp, width: usize) -> String {
     let is_wide = width >= WIDE;
     let number = |number: Option<u64>| number.map_or_else(unknown, |number| shortened(number, is_wide));
-    let rows: Vec<[String; 10]> = types
+    let mut rows: Vec<[String; 10]> = types
         .iter()
         .map(|line| {
             [
@@ -172,58 +169,33 @@ fn table(types: &[&TypeLine], now: Timestamp, width: usize) -> String {
         })
         .collect();
     let heads = ["TYPE", "DUE", "LATE", "DELAYED", "NEXT", "RETRYING", "DEAD", "IN/S", "OUT/S", "WORKERS"];
-    let widest = |column: usize| {
-        rows.iter().map(|row| row[column].width()).chain([heads[column].len()]).max().unwrap_or_default()
-    };
-    let others: usize = (1..heads.len()).map(|column| widest(column) + usize::from(GAP)).sum();
+    let others: usize = (1..heads.len()).map(|column| widest(&heads, &rows, column) + usize::from(GAP)).sum();
     let name = if width == ENDLESS { ENDLESS } else { width.saturating_sub(others).max(heads[0].len()) };
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(heads.iter().map(|head| paint(DIM, head)));
-    for row in rows {
-        table.add_row(row.iter().enumerate().map(|(column, cell)| match column {
-            0 => cut(cell, name),
-            6 if !matches!(cell.as_str(), "0" | "-") => paint(YELLOW, cell),
-            _ => cell.clone(),
-        }));
+    for row in &mut rows {
+        (row[0], row[6]) = (cut(&row[0], name), dead(&row[6]));
     }
-    for (place, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if place + 1 == heads.len() { 0 } else { GAP }));
-        if place > 0 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
+    table(&heads, rows, 1..heads.len())
 }
 
 /// Returns a blank line and the table of the sources.
 fn source_table(sources: &[SourceLine], width: usize) -> Vec<String> {
     let number = |number: Option<u64>| number.map_or_else(unknown, |number| shortened(number, width >= WIDE));
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["SOURCE", "WAITING", "DEAD", "WORKERS", "QUEUE"].map(|head| paint(DIM, head)));
-    for line in sources {
-        let dead = number(line.dead);
-        let dead = if matches!(dead.as_str(), "0" | "-") { dead } else { paint(YELLOW, &dead) };
+    let row = |line: &SourceLine| {
         let (name, queue) = (cut(&marked(&line.source, line.paused), width / 4), cut(&line.queue, width / 3));
-        table.add_row([name, number(line.waiting), dead, number(line.workers), queue]);
-    }
-    for (place, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if place == 4 { 0 } else { GAP }));
-        if (1..4).contains(&place) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    [String::new()].into_iter().chain(table.trim_fmt().lines().map(str::to_owned)).collect()
+        [name, number(line.waiting), dead(&number(line.dead)), number(line.workers), queue]
+    };
+    let table = table(&["SOURCE", "WAITING", "DEAD", "WORKERS", "QUEUE"], sources.iter().map(row), 1..4);
+    [String::new()].into_iter().chain(table.lines().map(str::to_owned)).collect()
+}
+
+/// Returns a number of dead letters. Only 0 is nothing to look at.
+fn dead(number: &str) -> String {
+    if matches!(number, "0" | "-") { number.to_owned() } else { paint(YELLOW, number) }
 }
 
 /// Returns the name of a type or a source, and whether it is paused.
 fn marked(name: &str, paused: Option<bool>) -> String {
     if paused == Some(true) { format!("{name} (paused)") } else { name.to_owned() }
-}
-
-fn paint(style: Style, text: &str) -> String {
-    format!("{style}{text}{style:#}")
 }
 
 fn unknown() -> String {

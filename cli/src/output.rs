@@ -121,6 +121,15 @@ impl Output {
         self.or_note(written, &text)
     }
 
+    /// Writes an answer: its screen, or with `-o json` and `ndjson` itself.
+    pub(crate) fn answer<T: Serialize + JsonSchema>(
+        self,
+        answer: &T,
+        screen: impl FnOnce() -> String,
+    ) -> io::Result<()> {
+        if self.is_text() { self.print(&screen()) } else { self.json(answer) }
+    }
+
     /// Writes the answer to standard error if it could not be written to standard output, as on a full disk: the verb
     /// has done its work, and the answer is the only record. A closed pipe, as by `head`, is no error.
     fn or_note(self, written: io::Result<()>, answer: &str) -> io::Result<()> {

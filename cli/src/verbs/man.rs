@@ -46,11 +46,8 @@ pub(crate) fn run(args: &Args, topology: Command, output: Output) -> anyhow::Res
     for command in with_verbs(topology) {
         pages.push(write(folder, command)?);
     }
-    if output.is_text() {
-        output.print(&text(pages.len(), folder, Output::columns()))?;
-    } else {
-        output.json(&Answer { pages })?;
-    }
+    let answer = Answer { pages };
+    output.answer(&answer, || text(answer.pages.len(), folder, Output::columns()))?;
     Ok(Exit::Done)
 }
 

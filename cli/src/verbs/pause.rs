@@ -107,7 +107,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let what = args.what.paused();
     let screen = Screen::new(output);
     let switched = admin.pause(&what, &args.reason, args.until, args.what.lock_timeout, &screen).await.map_err(told)?;
-    show(&switched, &paused(&switched), output)?;
+    output.answer(&ChangedPauses::from(&switched), || paused(&switched))?;
     if switched.not_following.is_empty() {
         return Ok(Exit::Done);
     }
@@ -124,19 +124,12 @@ pub(crate) async fn resume(common: &Common, args: &ResumeArgs, output: Output) -
     let admin = admin(common, "topology resume", output)?;
     let what = args.what.paused();
     let switched = admin.resume(&what, args.what.lock_timeout, &Screen::new(output)).await.map_err(told)?;
-    show(&switched, &resumed(&switched, &what), output)?;
+    output.answer(&ChangedPauses::from(&switched), || resumed(&switched, &what))?;
     Ok(Exit::Done)
 }
 
 fn admin(common: &Common, name: &str, output: Output) -> anyhow::Result<Admin> {
     connect::admin(common, load::topology(common, output)?, name)
-}
-
-fn show(switched: &Switched, text: &str, output: Output) -> anyhow::Result<()> {
-    if output.is_text() {
-        return Ok(output.print(text)?);
-    }
-    Ok(output.json(&ChangedPauses::from(switched))?)
 }
 
 fn paused(switched: &Switched) -> String {

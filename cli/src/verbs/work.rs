@@ -203,11 +203,7 @@ fn introduce(common: &Common, args: &Args, topology: &Word, types: &[(&EventType
 }
 
 fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
-    if output.is_text() {
-        output.print(&text(summary, Output::columns()))?;
-    } else {
-        output.json(summary)?;
-    }
+    output.answer(summary, || text(summary, Output::columns()))?;
     Ok(Exit::Done)
 }
 

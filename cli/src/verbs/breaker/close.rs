@@ -23,11 +23,8 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let breakers = breakers(common, load::topology(common, output)?)?;
     let (event_type, changed) = (&args.event_type, breakers.close(&args.event_type).await?);
     breakers.0.flush().await;
-    if output.is_text() {
-        let text = if changed { "is closed" } else { "was not open" };
-        output.print(&format!("The circuit breaker of {event_type} {text}.\n"))?;
-    } else {
-        output.json(&ClosedBreaker { event_type: event_type.clone(), changed })?;
-    }
+    let done = if changed { "is closed" } else { "was not open" };
+    let answer = ClosedBreaker { event_type: event_type.clone(), changed };
+    output.answer(&answer, || format!("The circuit breaker of {event_type} {done}.\n"))?;
     Ok(Exit::Done)
 }

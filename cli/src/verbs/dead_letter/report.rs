@@ -58,12 +58,10 @@ pub(super) async fn dry_run(
     let (looked, missing) = read(all, queues, (filters, selection), output, each).await?;
     let tally = tally.of_dry_run(looked)?;
     spinner.finish_and_clear();
-    if output.is_text() {
-        let groups: Vec<GroupView> = groups.largest_first().iter().map(group_view).collect();
-        output.print(&dry_run_text(&groups, tally, verb, filters.of(), Output::columns()))?;
-    } else {
-        output.json(&SweptLetters::would_be(verb, tally))?;
-    }
+    let groups: Vec<GroupView> = groups.largest_first().iter().map(group_view).collect();
+    output.answer(&SweptLetters::would_be(verb, tally), || {
+        dry_run_text(&groups, tally, verb, filters.of(), Output::columns())
+    })?;
     missing.map_or_else(|| Ok(named(filters, tally)?), Err)
 }
 
@@ -173,11 +171,8 @@ pub(super) fn named(filters: &Filters, tally: Tally) -> Result<Exit, Ended> {
 }
 
 fn tell(account: Account, verb: Verb, of: &str, output: Output) -> std::io::Result<()> {
-    if output.is_text() {
-        output.print(&text(account.sum, verb, of, Output::columns()))
-    } else {
-        output.json(&account.answer(verb))
-    }
+    let sum = account.sum;
+    output.answer(&account.answer(verb), || text(sum, verb, of, Output::columns()))
 }
 
 /// Returns the screen at the end.

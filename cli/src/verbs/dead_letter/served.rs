@@ -113,13 +113,8 @@ impl Asked<'_> {
         let most = limit.unwrap_or(MOST).min(MOST);
         let DoneLetters { swept, groups, .. } = self.ask(most, Vec::new()).await?;
         let tally = Tally::from(&swept.letters);
-        if self.output.is_text() {
-            let of = self.filters.of();
-            let groups = groups.unwrap_or_default();
-            self.output.print(&report::dry_run_text(&groups, tally, self.verb, of, Output::columns()))?;
-        } else {
-            self.output.json(&swept)?;
-        }
+        let (groups, of) = (groups.unwrap_or_default(), self.filters.of());
+        self.output.answer(&swept, || report::dry_run_text(&groups, tally, self.verb, of, Output::columns()))?;
         if tally.done == MOST && limit.is_none_or(|limit| limit > MOST) {
             self.output.note(&format!("There may be more: a server counts up to {MOST} letters. --yes acts on all."));
         }

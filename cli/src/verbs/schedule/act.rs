@@ -70,11 +70,7 @@ pub(super) struct RunNowArgs {
 }
 
 fn answer(output: Output, text: &str, answer: &ActedSchedule) -> anyhow::Result<Exit> {
-    if output.is_text() {
-        output.print(&format!("{text}\n"))?;
-    } else {
-        output.json(answer)?;
-    }
+    output.answer(answer, || format!("{text}\n"))?;
     Ok(Exit::Done)
 }
 

@@ -42,11 +42,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 }
 
 fn tell(view: &ScheduleView, output: Output) -> anyhow::Result<Exit> {
-    if output.is_text() {
-        output.print(&screen(view, Output::columns()))?;
-    } else {
-        output.json(view)?;
-    }
+    output.answer(view, || screen(view, Output::columns()))?;
     Ok(Exit::Done)
 }
 

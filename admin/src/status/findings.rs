@@ -1,16 +1,10 @@
 //! Derives the findings from an observation. Pure: equal observations have equal findings.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use hatchery::{
     EventType, Topology,
-    internals::{
-        breaker::BreakerState,
-        compile::Desired,
-        redis::ReportedClock,
-        register::ended_runs::Unrecorded,
-        schedule::{definition::Definition, state::ScheduleState},
-    },
+    internals::{breaker::BreakerState, compile::Desired, redis::ReportedClock, register::ended_runs::Unrecorded},
 };
 use jiff::Timestamp;
 
@@ -19,6 +13,7 @@ use super::{
     finding::{Finding, Letters, OpenBreaker, Queue},
     observation::{Blind, Observation, OverdueEvent},
     redis::{in_redis, just_back, stops_workers},
+    schedules::{schedules_late, schedules_not_applied, schedules_paused},
     severity::Severity,
     shadows::shadows,
     strangers::strangers,
@@ -39,17 +34,14 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     let does_stop = stops_workers(seen) || just_back(seen).is_some();
     let (wait_for_redis, alone): (Vec<_>, Vec<_>) =
         alone.into_iter().partition(|queue| does_stop && is_registered(topology, queue));
-    let (redis_stops, of_redis): (Vec<_>, Vec<_>) = in_redis(topology, seen, &wait_for_redis)
-        .into_iter()
-        .partition(|finding| finding.severity() == Severity::Stuck);
+    let (redis_stops, of_redis) = stuck_first(in_redis(topology, seen, &wait_for_redis));
     let mut findings = Vec::new();
     let wrong = seen.objects.as_ref().map(|objects| wrong_objects(desired, objects)).unwrap_or_default();
     if !wrong.is_empty() {
         findings.push(Finding::WrongObjects { objects: wrong.clone() });
     }
     findings.extend(alarms(seen));
-    let (shadows, may_shadow): (Vec<_>, Vec<_>) =
-        shadows(desired, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
+    let (shadows, may_shadow) = stuck_first(shadows(desired, seen));
     findings.extend(shadows);
     let not_applied = not_applied(topology, seen);
     let is_applied = not_applied.is_none();
@@ -61,10 +53,8 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(unrouted(topology, seen));
     let no_consumer = no_consumer(topology, seen, alone);
     let silent = silent(topology, desired, seen);
-    let (stuck, partial): (Vec<_>, Vec<_>) =
-        unavailable(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
-    let (breakers, half_open): (Vec<_>, Vec<_>) =
-        breakers_open(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
+    let (stuck, partial) = stuck_first(unavailable(topology, seen));
+    let (breakers, half_open) = stuck_first(breakers_open(topology, seen));
     let failing = failing(topology, seen);
     let overdue = overdue(topology, seen, &explained(no_consumer.iter().chain(&silent).chain(&stuck).chain(&breakers)));
     findings.extend(no_consumer);
@@ -91,35 +81,8 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings
 }
 
-/// How long the next event of a schedule may be late. The workers find a lost one within two minutes.
-const LATE: Duration = Duration::from_mins(3);
-
-/// Finds schedules whose next event is late, although no run of them is under way.
-fn schedules_late(topology: &Topology, seen: &Observation) -> Option<Finding> {
-    let late = |(definition, state): (&Definition, &ScheduleState)| {
-        let due = state.overdue_since(seen.at).filter(|due| *due + LATE < seen.at)?;
-        // Its next event waits in the queue of its type.
-        if seen.paused_type(&definition.event_type).is_some() {
-            return None;
-        }
-        (state.digest == definition.digest()).then(|| (due, definition.name.to_string()))
-    };
-    let mut late: Vec<_> = armed(topology, seen).filter_map(late).collect();
-    late.sort();
-    let due = late.first()?.0;
-    let schedules = late.into_iter().map(|(_, name)| name).collect();
-    Some(Finding::ScheduleLate { schedules, due, ago: relative(seen.at, due, 1) })
-}
-
-/// Finds schedules that are not armed as the file says.
-fn schedules_not_applied(topology: &Topology, seen: &Observation) -> Option<Finding> {
-    let states = seen.schedules.as_ref()?;
-    let is_applied = |definition: &Definition| {
-        states.get(definition.name.as_str()).is_some_and(|state| state.digest == definition.digest())
-    };
-    let others = topology.schedules.values().filter(|definition| !is_applied(definition));
-    let schedules: Vec<String> = others.map(|definition| definition.name.to_string()).collect();
-    (!schedules.is_empty()).then_some(Finding::ScheduleNotApplied { schedules })
+fn stuck_first(findings: impl IntoIterator<Item = Finding>) -> (Vec<Finding>, Vec<Finding>) {
+    findings.into_iter().partition(|finding| finding.severity() == Severity::Stuck)
 }
 
 fn breakers_open(topology: &Topology, seen: &Observation) -> Option<Finding> {
@@ -142,25 +105,6 @@ fn breakers_open(topology: &Topology, seen: &Observation) -> Option<Finding> {
     let mut breakers: Vec<OpenBreaker> = seen.breakers.iter().filter_map(open).collect();
     breakers.sort_by_key(OpenBreaker::is_half_open);
     (!breakers.is_empty()).then_some(Finding::BreakerOpen { breakers })
-}
-
-fn schedules_paused(topology: &Topology, seen: &Observation) -> Option<Finding> {
-    let paused = armed(topology, seen).filter_map(|(definition, state)| Some((definition, state.paused.as_ref()?)));
-    let paused: Vec<_> = paused.collect();
-    let why = paused.first()?.1.reason.clone();
-    let schedules = paused.iter().map(|(definition, _)| definition.name.to_string()).collect();
-    Some(Finding::SchedulePaused { schedules, why })
-}
-
-/// Returns the schedules of the file that Redis knows.
-fn armed<'a>(
-    topology: &'a Topology,
-    seen: &'a Observation,
-) -> impl Iterator<Item = (&'a Definition, &'a ScheduleState)> {
-    let states = seen.schedules.iter();
-    states.flat_map(|states| {
-        topology.schedules.values().filter_map(|definition| Some((definition, states.get(definition.name.as_str())?)))
-    })
 }
 
 fn wrong_clocks(seen: &Observation) -> impl Iterator<Item = Finding> {

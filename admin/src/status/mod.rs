@@ -13,6 +13,7 @@ mod in_memory;
 mod late;
 mod observation;
 mod redis;
+mod schedules;
 mod severity;
 mod shadows;
 mod silence;

@@ -1,6 +1,6 @@
 //! Builds a connection from the arguments.
 
-use hatchery::{Builder, ConnectError, Hatchery, Topology};
+use hatchery::{Builder, ConnectError, Events, Hatchery, Topology};
 use hatchery_admin::{Admin, AdminError};
 
 use crate::{
@@ -17,6 +17,11 @@ pub(crate) async fn connect(common: &Common, topology: Topology, name: &str) -> 
 pub(crate) fn builder(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Builder> {
     let builder = Hatchery::builder(topology).urls(common.amqp_url_text()?, common.redis_url()?);
     Ok(builder.tls(common.tls()?).name(here(name)))
+}
+
+/// Returns the events as Redis knows them. Nothing connects to the broker.
+pub(crate) fn events(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Events> {
+    builder(common, topology, name)?.events().map_err(usage)
 }
 
 /// Turns the error of an invalid URL into wrong usage; leaves other errors as they are.

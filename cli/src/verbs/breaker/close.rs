@@ -1,9 +1,8 @@
 //! `topology breaker close`.
 
-use hatchery_admin::breakers::ClosedBreaker;
+use hatchery_admin::breakers::{Breakers, ClosedBreaker};
 
-use super::connection::breakers;
-use crate::{args::Common, exit::Exit, load, output::Output};
+use crate::{exit::Exit, output::Output};
 
 /// Close the circuit breaker of a type: its events start as usual
 #[derive(clap::Args)]
@@ -19,8 +18,7 @@ pub(super) struct Args {
     event_type: String,
 }
 
-pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let breakers = breakers(common, load::topology(common, output)?)?;
+pub(super) async fn run(breakers: &Breakers, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let (event_type, changed) = (&args.event_type, breakers.close(&args.event_type).await?);
     breakers.0.flush().await;
     let done = if changed { "is closed" } else { "was not open" };

@@ -1,16 +1,13 @@
 //! `topology breaker list`.
 
 use hatchery_admin::{
-    breakers::{BreakerList, BreakerView, Counted},
+    breakers::{BreakerList, BreakerView, Breakers, Counted},
     text::relative,
 };
 use jiff::Timestamp;
 
-use super::connection::breakers;
 use crate::{
-    args::Common,
     exit::Exit,
-    load,
     output::{Format, GREEN, Output, RED, YELLOW},
     table::{paint, table},
 };
@@ -23,8 +20,7 @@ Examples:
   topology breaker list -o ndjson | jq -r 'select(.state == \"open\").type'")]
 pub(super) struct Args {}
 
-pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
-    let breakers = breakers(common, load::topology(common, output)?)?;
+pub(super) async fn run(breakers: &Breakers, output: Output) -> anyhow::Result<Exit> {
     let (infos, now) = (breakers.list().await?, breakers.now());
     let views: Vec<BreakerView> = infos.iter().map(|info| BreakerView::of(info, now)).collect();
     match output.format {

@@ -1,12 +1,12 @@
 //! `topology breaker`: shows the circuit breakers, and closes one.
 
 mod close;
-mod connection;
 mod list;
 
 use clap::Subcommand;
+use hatchery_admin::breakers::Breakers;
 
-use crate::{args::Common, exit::Exit, output::Output};
+use crate::{args::Common, connect, exit::Exit, load, output::Output};
 
 /// Show the circuit breakers, and close one
 #[derive(clap::Args)]
@@ -30,8 +30,9 @@ enum Verb {
 }
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    let breakers = Breakers(connect::events(common, load::topology(common, output)?, "topology breaker")?);
     match args.verb {
-        Verb::List(args) => list::run(common, &args, output).await,
-        Verb::Close(args) => close::run(common, &args, output).await,
+        Verb::List(list::Args {}) => list::run(&breakers, output).await,
+        Verb::Close(args) => close::run(&breakers, &args, output).await,
     }
 }

@@ -20,12 +20,7 @@ pub(super) async fn with_schedules(
     exit
 }
 
-/// Calls `act` with the schedules, without a connection to the broker: Redis has their state.
-pub(super) async fn with_states(
-    common: &Common,
-    topology: Topology,
-    act: impl AsyncFnOnce(&Schedules) -> anyhow::Result<Exit>,
-) -> anyhow::Result<Exit> {
-    let events = connect::builder(common, topology, "topology schedule")?.events().map_err(connect::usage)?;
-    act(&Schedules(events)).await
+/// Returns the schedules, without a connection to the broker: Redis has their state.
+pub(super) fn states(common: &Common, topology: Topology) -> anyhow::Result<Schedules> {
+    connect::events(common, topology, "topology schedule").map(Schedules)
 }

@@ -7,7 +7,7 @@ use hatchery_admin::{
 };
 use jiff::Timestamp;
 
-use super::connection::with_states;
+use super::connection::states;
 use crate::{
     args::Common,
     exit::Exit,
@@ -32,12 +32,8 @@ pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Re
     if let Some(server) = Server::named(common)? {
         return show(&server.get("/v1/schedules").await?, output);
     }
-    let topology = load::topology(common, output)?;
-    with_states(common, topology, async |schedules| {
-        let schedules = schedules.list().await?.iter().map(ScheduleView::of).collect();
-        show(&ScheduleList { schedules }, output)
-    })
-    .await
+    let schedules = states(common, load::topology(common, output)?)?.list().await?;
+    show(&ScheduleList { schedules: schedules.iter().map(ScheduleView::of).collect() }, output)
 }
 
 fn show(list: &ScheduleList, output: Output) -> anyhow::Result<Exit> {

@@ -2,7 +2,7 @@
 
 use hatchery_admin::schedules::{INSTANTS, ScheduleView, when};
 
-use super::connection::with_states;
+use super::connection::states;
 use crate::{
     args::Common,
     exit::{Ended, Exit},
@@ -29,16 +29,12 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         // As many instants as a list has.
         return tell(&server.get(&format!("/v1/schedules/{}?count={INSTANTS}", segment(&args.name))).await?, output);
     }
-    let topology = load::topology(common, output)?;
-    with_states(common, topology, async |schedules| {
-        let list = schedules.list().await?;
-        let Some(info) = list.iter().find(|info| info.name == args.name) else {
-            let message = format!("neither the file nor Redis has a schedule `{}`", args.name);
-            return Err(Ended::new(Exit::Error, message).into());
-        };
-        tell(&ScheduleView::of(info), output)
-    })
-    .await
+    let list = states(common, load::topology(common, output)?)?.list().await?;
+    let Some(info) = list.iter().find(|info| info.name == args.name) else {
+        let message = format!("neither the file nor Redis has a schedule `{}`", args.name);
+        return Err(Ended::new(Exit::Error, message).into());
+    };
+    tell(&ScheduleView::of(info), output)
 }
 
 fn tell(view: &ScheduleView, output: Output) -> anyhow::Result<Exit> {

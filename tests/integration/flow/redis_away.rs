@@ -167,24 +167,3 @@ async fn a_worker_whose_only_handler_waits_for_redis_stops_consuming() {
     let summary = worker.stop().await;
     assert_eq!(summary.done, 2);
 }
-
-#[tokio::test]
-async fn a_redis_that_takes_no_writes_counts_as_away() {
-    let port = free_port();
-    let redis = Server::start(port, &[]);
-    let declared = declared(port).await;
-    let hatchery = declared.connect().await;
-    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
-    let publisher = hatchery.publisher();
-    publisher.publish(NewEvent::new("import", "before")).await.unwrap();
-    worker.runs.reach(1).await;
-    redis.say(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    publisher.publish(NewEvent::new("import", "after")).await.unwrap();
-    let amqp = declared.amqp().await;
-    let queue = declared.processing("import");
-    amqp.expect_untouched(&queue, 1).await;
-    redis.say(&["CONFIG", "SET", "maxmemory", "0"]).await;
-    worker.runs.reach(2).await;
-    let summary = worker.stop().await;
-    assert!(summary.delivered <= 3, "the worker takes the event and gives it back again and again: {summary:?}");
-}

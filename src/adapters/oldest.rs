@@ -61,7 +61,7 @@ async fn walk(
 ) -> Result<bool, RegisterError> {
     let (event_type, due_before) = (event_type.clone(), Some(before));
     let subject = Subject { event_type: event_type.clone(), reference: None, id: String::new() };
-    let mut find = Find { event_type, due_from: None, due_before, uncontested_of: None, after: None, limit };
+    let mut find = Find { due_before, ..Find::first(event_type, limit) };
     for _ in 0..pages {
         let found = index.find(&find).await?;
         find.after = found.next;

@@ -73,12 +73,11 @@ pub(super) fn batches(lines: impl IntoIterator<Item = Line>) -> Vec<Batch> {
         let has_room = |batch: &usize| batches[*batch].body.len() + line.json.len() < LARGEST;
         let batch = open.filter(has_room).unwrap_or(batches.len());
         of_event.insert(line.filter_value.clone(), batch);
-        match batches.get_mut(batch) {
-            Some(batch) => batch.add(&line),
-            None => {
-                of_key.insert(line.routing_key.clone(), batch);
-                batches.push(line.into());
-            }
+        if let Some(batch) = batches.get_mut(batch) {
+            batch.add(&line);
+        } else {
+            of_key.insert(line.routing_key.clone(), batch);
+            batches.push(line.into());
         }
     }
     batches

@@ -157,7 +157,7 @@ async fn a_worker_tells_how_its_last_runs_have_ended() {
     worker.stop().await;
     let (_, answer) = seen(&Place::new(&declared)).await;
     assert!(kinds(&answer).contains("failing"), "{answer:#}");
-    let expected = serde_json::json!([{ "type": "mail", "ended": 3, "failed": 3, "error": "dead-letter: 550" }]);
+    let expected = serde_json::json!([{ "type": "mail", "ended": 3, "failed": 3, "error": "550" }]);
     assert_eq!(finding(&answer, "failing")["types"], expected);
 }
 

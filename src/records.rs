@@ -44,8 +44,7 @@ use crate::{
 /// The records that wait for the connection: ten seconds at 1,000 records/s, some megabytes.
 const BUFFER: usize = 10_000;
 
-/// The shortest time from one publish to the next. The first record does not wait, and those that come meanwhile share messages: at
-/// 1,000 events/s they cost a twentieth (measured).
+/// The shortest time from one publish to the next. The first record does not wait, and those that come meanwhile share messages.
 const PACE: Duration = Duration::from_millis(50);
 
 /// The pause after an error. The broker may close the channel or the connection for each record that it refuses.

@@ -1,11 +1,8 @@
-// Requests to the API. The token stays in the tab: a reload does not ask for it again, and a new tab does. No cookie has it, which
-// requests of other sites would send, nor a storage that would keep it for whoever uses the browser next.
+// Requests to the API. The token is in this variable alone: no cookie, no storage, and gone with the page.
 
 import { askToken } from "./dialog.js";
 
-const KEY = "hatchery.token";
-
-let token = kept();
+let token = null;
 let asking = null;
 let rights = null;
 
@@ -66,42 +63,11 @@ export function post(path, body) {
   return ask(path, { method: "POST", body });
 }
 
-// The token of the tab. A browser may be set to keep nothing.
-function kept() {
-  try {
-    return sessionStorage.getItem(KEY);
-  } catch {
-    return null;
-  }
-}
-
-function keep(value) {
-  try {
-    if (value === null) sessionStorage.removeItem(KEY);
-    else sessionStorage.setItem(KEY, value);
-  } catch {
-    // A reload asks for it again.
-  }
-}
-
-/** Returns whether there is a token. */
-export function isSignedIn() {
-  return token !== null;
-}
-
-/** Forgets the token, and whatever the page has shown with it. */
-export function signOut() {
-  keep(null);
-  location.reload();
-}
-
 // Several requests may find out at once that the token is missing or no longer known: the person is asked once.
 async function enter(refused) {
   if (token !== refused) return;
-  if (asking === null) keep(null);
   asking ??= askToken(refused !== null).then((entered) => {
     token = entered;
-    keep(token);
     asking = null;
     return learnRights();
   });

@@ -21,6 +21,7 @@ function open(title, content, buttons, answer) {
   });
 }
 
+
 /** Asks for the token, until there is one. `wasRefused`: the server no longer knows the last one. */
 export async function askToken(wasRefused) {
   const input = el("input", { id: "token", type: "password", required: true, autocomplete: "off", spellcheck: "false", autofocus: true });
@@ -28,7 +29,7 @@ export async function askToken(wasRefused) {
     el("p", {}, wasRefused ? "The server does not know this token." : "This server answers those who have a token."),
     el("label", { for: "token" }, "Token"),
     input,
-    el("p", { class: "muted" }, "This tab keeps it until you close the tab or sign out."),
+    el("p", { class: "muted" }, "The page keeps it in memory, until you close or reload it."),
   ];
   for (;;) {
     const entered = await open("Sign in", content, el("button", { class: "primary" }, "Continue"), () => input.value.trim());

@@ -1,7 +1,7 @@
 // Shows the view that the address names: `#/events?type=mail&id=1` can be sent to a colleague. What is behind `#` never leaves the
 // browser, so no log of a proxy has it.
 
-import { isSignedIn, learnRights, may, signOut } from "./ask.js";
+import { learnRights, may } from "./ask.js";
 import { el, put } from "./dom.js";
 import { sentence } from "./dialog.js";
 import { events } from "./events.js";
@@ -14,7 +14,6 @@ import { topology } from "./topology.js";
 
 const VIEWS = { now, topology, events, letters, schedules, flow };
 const main = document.getElementById("main");
-const leave = document.getElementById("leave");
 let close = () => {};
 
 function show() {
@@ -44,11 +43,7 @@ addEventListener("hashchange", () => {
   if (location.hash === "#main") return;
   show().focus();
 });
-document.addEventListener("rights", () => {
-  leave.hidden = !isSignedIn();
-  show();
-});
-leave.addEventListener("click", signOut);
+document.addEventListener("rights", () => show());
 
 async function start() {
   navigation(now);

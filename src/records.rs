@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
 use jiff::Timestamp;
 use metrics::{Counter, counter};
 use tokio::{
@@ -38,11 +41,14 @@ use crate::{
     },
     meter,
     outage::Reminder,
-    ports::Broker,
+    ports::{Broker, BrokerError},
 };
 
 /// The records that wait for the connection: ten seconds at 1,000 records/s, some megabytes.
 const BUFFER: usize = 10_000;
+
+/// The messages that wait for their confirm.
+const UNCONFIRMED: usize = 1_000;
 
 /// The shortest time from one publish to the next. The first record does not wait, and those that come meanwhile share messages.
 const PACE: Duration = Duration::from_millis(50);
@@ -206,8 +212,7 @@ impl Publishing {
         let mut lines = Vec::new();
         while self.waiting.recv_many(&mut lines, BUFFER).await > 0 {
             let began = Instant::now();
-            let confirmed = join_all(batches(lines.drain(..)).into_iter().map(|batch| self.send(batch))).await;
-            let next = match confirmed.iter().all(|is_confirmed| *is_confirmed) {
+            let next = match self.publish_all(batches(lines.drain(..))).await {
                 true => began + PACE,
                 // Nobody waits for the rest of a program that has ended, so it is not tried for hours.
                 false if self.waiting.is_closed() => return,
@@ -217,15 +222,29 @@ impl Publishing {
         }
     }
 
-    /// Publishes a message, and returns whether the broker has confirmed it.
-    async fn send(&self, batch: Batch) -> bool {
-        let records = batch.records;
-        let confirmed = async { self.broker.record(batch.message(&self.exchange)).await?.await }.await;
-        if let Err(error) = &confirmed {
-            self.dropped.note(records, error);
+    /// Returns whether the broker has confirmed all.
+    async fn publish_all(&self, batches: Vec<Batch>) -> bool {
+        let (mut answers, mut are_confirmed) = (self.answers(batches), true);
+        while let Some((records, confirmed)) = answers.next().await {
+            if let Err(error) = confirmed {
+                self.dropped.note(records, &error);
+                are_confirmed = false;
+            }
+            self.open.send_modify(|open| *open -= records);
         }
-        self.open.send_modify(|open| *open -= records);
-        confirmed.is_ok()
+        are_confirmed
+    }
+
+    /// Gives the connection one message after the other, because their order is that of an event's records, and waits for the confirms side
+    /// by side. Returns the broker's answer for so many records.
+    fn answers(&self, batches: Vec<Batch>) -> BoxStream<'static, (usize, Result<(), BrokerError>)> {
+        let (broker, exchange) = (Arc::clone(&self.broker), self.exchange.clone());
+        let sent = stream::iter(batches).then(move |batch| {
+            let (broker, records, message) = (Arc::clone(&broker), batch.records, batch.message(&exchange));
+            async move { (records, broker.record(message).await) }
+        });
+        let answers = sent.map(|(records, sent)| async move { (records, async { sent?.await }.await) });
+        answers.buffer_unordered(UNCONFIRMED).boxed()
     }
 }
 

@@ -107,8 +107,8 @@ impl LifeCycleReader {
         Ok(self.at(Begin::First, 1).await?.and_then(|read| parse(&read).next()))
     }
 
-    /// Returns the records in the order in which the broker has them: of one event in that of the program that tells them. A record that is no JSON of this kind is left out. A lost connection
-    /// is an error, also of one that follows: ask again, [`since`](Self::since) the last record.
+    /// Returns the records in the order of the stream. Those of one event are in the order in which a program told them. A record that is
+    /// no JSON of this kind is left out. A lost connection is an error, also of one that follows: ask again, [`since`](Self::since) the last record.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::BrokerError> {

@@ -142,13 +142,6 @@ class Events(Case):
 class Tokens(Case):
     rights = ("read", "read,operate", "publish")
 
-    def open_with(self, token, address=""):
-        page = self.open(address)
-        expect(page.get_by_role("dialog")).to_contain_text("This server answers those who have a token.")
-        page.get_by_label("Token").fill(token)
-        page.get_by_role("button", name="Continue").click()
-        return page
-
     def test_the_token_is_asked_for_and_kept_nowhere(self):
         page = self.open_with("wrong")
         expect(page.get_by_role("dialog")).to_contain_text("The server does not know this token.")

@@ -81,6 +81,7 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings
 }
 
+/// Divides findings into those because of which events are stuck, and the others.
 fn stuck_first(findings: impl IntoIterator<Item = Finding>) -> (Vec<Finding>, Vec<Finding>) {
     findings.into_iter().partition(|finding| finding.severity() == Severity::Stuck)
 }

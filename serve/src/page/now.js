@@ -51,7 +51,7 @@ function problems(status) {
   const found = status.findings.map((finding) =>
     el("li", { class: `finding ${finding.severity === "stuck" ? "bad" : "warn"}` },
       el("p", {}, pill(finding.severity, finding.severity === "stuck" ? "bad" : "warn"), " ", finding.message),
-      el("p", { class: "solved" }, solved(finding, status.topology).map(([href, words]) => el("a", { href }, words))),
+      el("p", { class: "solved" }, solved(finding).map(([href, words]) => el("a", { href }, words))),
       command(finding.command),
       el("p", { class: "muted" }, "Runbook: ", finding.runbook)),
   );
@@ -64,11 +64,12 @@ function problems(status) {
 }
 
 // The addresses of the views in which a finding is solved, with words.
-function solved({ kind, queues = [] }, topology) {
+function solved({ kind, queues = [] }) {
   if (kind in SOLVED) return [SOLVED[kind]];
   if (kind !== "dead-letters") return [];
   const links = queues.slice(0, QUEUES).map(({ queue }) => {
-    const type = queue.slice(`${topology}.dead-letter.`.length);
+    // The queue of a topology that was renamed has its former name.
+    const type = queue.split(".dead-letter.").at(-1);
     return [`#/letters?${new URLSearchParams({ type })}`, `Dead letters of ${type}`];
   });
   return queues.length > QUEUES ? [...links, ["#/letters", "All dead letters"]] : links;

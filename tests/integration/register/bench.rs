@@ -81,12 +81,12 @@ pub(crate) fn reserve(subject: &Subject, slot: &DedupSlot) -> Reserve {
     Reserve { subject, slot, due: Timestamp::UNIX_EPOCH, asked_by: None, terms: EXCLUSIVE }
 }
 
-/// Makes one such call.
+/// Reserves a version.
 pub(crate) async fn version(register: &impl Register, call: Reserve) -> Result<i64, RegisterError> {
     register.reserve(&[call]).await.map(|answers| given(answers[0]))
 }
 
-/// Returns the version that such a call has given.
+/// Returns the version of a reserve.
 pub(crate) fn given(answer: Reserved) -> i64 {
     match answer {
         Reserved::Version(version) => version,

@@ -13,7 +13,7 @@ PHONE = {"width": 360, "height": 740}
 DESKTOP = {"width": 1280, "height": 800}
 # What a person could put anywhere: it would run if anything made markup of it.
 SCRIPT = "<script>window.ran = 1</script><img src=x onerror='window.ran = 1'>\"'>"
-# What browsers of before 2024 lack.
+# Browsers of before 2024 lack these functions, so the page must do without them.
 NEWER = """for (const [of, names] of [[Map, ["groupBy"]], [Object, ["groupBy"]], [Promise, ["withResolvers", "try"]]]) names.forEach((name) => delete of[name]);"""
 
 expect.set_options(timeout=PATIENCE * 1000)

@@ -43,7 +43,7 @@ export function redraw(element, ...children) {
   drawn.set(element, text);
 }
 
-// What a child says. How long ago an instant is changes by itself.
+// Returns the text of a child. A redraw ignores how long ago an instant is: that changes by itself.
 function said(child) {
   if (!(child instanceof Element)) return child.textContent ?? child;
   const copy = child.cloneNode(true);

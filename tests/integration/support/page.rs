@@ -61,13 +61,13 @@ impl Step {
     }
 }
 
-/// What a reader does in place of a command of a page.
+/// A command of a page that a reader leaves out, or does otherwise.
 pub(crate) struct Otherwise {
-    /// How the command begins, with the lines that it prints.
+    /// The beginning of the command and of the lines that it prints.
     pub(crate) command: &'static str,
     /// The commands in its place, as in a block. Empty if it is left out.
     pub(crate) instead: &'static str,
-    /// Why.
+    /// The reason.
     pub(crate) why: &'static str,
 }
 

@@ -51,7 +51,7 @@ const BUFFER: usize = 10_000;
 const UNCONFIRMED: usize = 1_000;
 
 /// The shortest time from one publish to the next. The first record does not wait, and those that come meanwhile share messages.
-const PACE: Duration = Duration::from_millis(50);
+const PACE: Duration = Duration::from_millis(100);
 
 /// The pause after an error. The broker may close the channel or the connection for each record that it refuses.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -25,6 +25,8 @@ const TURN: Duration = Duration::from_millis(20);
 const LIMIT: i64 = 1_000_000;
 /// How long no event may be finished before the run gives up. An event of a killed worker waits for the end of its lease.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// In microseconds.
+const SECOND: i64 = 1_000_000;
 /// How many starts during a pause are printed.
 const SHOWN: usize = 5;
 
@@ -239,6 +241,7 @@ fn tell(table: &mut Table, console: &Console, pauses: &[Pause], notes: &[Note], 
     starts.sort_unstable();
     let from = |time: i64| starts.partition_point(|(at, _)| *at < time);
     let (mut last, mut first, mut during) = (Vec::new(), Vec::new(), 0);
+    let before = pauses.iter().map(|pause| from(pause.asked) - from(pause.asked - SECOND));
     for pause in pauses {
         last.extend(starts[from(pause.written)..from(pause.resumed)].last().map(|(at, _)| at - pause.written));
         first.extend(starts.get(from(pause.resumed)).map(|(at, _)| at - pause.resumed));
@@ -256,6 +259,8 @@ fn tell(table: &mut Table, console: &Console, pauses: &[Pause], notes: &[Note], 
     for (said, times) in faults {
         table.tell(&[said, &grouped(times), ""]);
     }
+    let [least, most] = [before.clone().min(), before.max()].map(|starts| grouped(starts.unwrap_or_default()));
+    table.tell(&["starts in the second before a pause", &format!("{least} to {most}"), ""]);
     table.none("starts from 1 s after the return of `pause` on", during);
     table.none("pauses that named workers", pauses.iter().filter(|pause| pause.names_workers).count());
     let took = Lateness::of(pauses.iter().map(|pause| pause.returned - pause.asked));

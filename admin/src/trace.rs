@@ -1,6 +1,6 @@
 //! The history of events, from the stream that records it.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
 use futures_util::{Stream, TryStreamExt as _};
 use hatchery::{BrokerError, EventType, LifeCycleReader, LifeCycleRecord, Topology, internals::life_cycle::Told};
@@ -13,7 +13,7 @@ use crate::location::KnownEvent;
 
 /// How long the records of an answer may take. Without a filter of the broker every record is read.
 const LONGEST: Duration = Duration::from_secs(20);
-/// How many records an answer has at most.
+/// How many records of what is asked for an answer has at most, and of the pauses and breakers beside.
 const MOST: usize = 1_000;
 
 /// Whose records a trace has.
@@ -91,11 +91,23 @@ impl Trace {
         of_types.map(|(name, _)| name)
     }
 
+    /// Asks by the reference too, if the events that Redis knows by the id have one: by it the broker finds their records at once.
+    #[must_use]
+    pub fn with_known(self, references: impl IntoIterator<Item = Option<String>>) -> Self {
+        let mut references: BTreeSet<_> = references.into_iter().chain(self.reference.clone().map(Some)).collect();
+        // Events of one id in two types may have two references.
+        let reference = if references.len() == 1 { references.pop_first().flatten() } else { None };
+        Self { reference, ..self }
+    }
+
     /// Returns the question to the stream.
     #[must_use]
     pub fn question(&self, mut reader: LifeCycleReader) -> LifeCycleReader {
         if let Some(since) = self.since {
             reader = reader.since(since);
+        }
+        if let Some(event_type) = &self.event_type {
+            reader = reader.event_type(event_type);
         }
         if let Some(reference) = &self.reference {
             reader = reader.reference(reference);
@@ -137,17 +149,44 @@ impl Trace {
         mut reading: impl Stream<Item = Result<LifeCycleRecord, BrokerError>> + Unpin,
     ) -> Result<Traced, BrokerError> {
         let (mut records, until) = (Vec::new(), Instant::now() + LONGEST);
+        // Pauses and breakers of other types must not keep the records of an event out.
+        let (mut asked, mut others, mut are_left_out) = (0, 0, false);
         let more = loop {
-            match timeout_at(until, reading.try_next()).await {
-                Ok(read) => match read? {
-                    None => break false,
-                    Some(record) if !self.has(&record) => {}
-                    Some(_) if records.len() == MOST => break true,
-                    Some(record) => records.push(record),
-                },
-                Err(_) => break true,
+            let Ok(read) = timeout_at(until, reading.try_next()).await else { break true };
+            let Some(record) = read? else { break are_left_out };
+            if !self.has(&record) {
+                continue;
+            }
+            let is_asked = self.is_of_type() || record.is_of_an_event();
+            let read = if is_asked { &mut asked } else { &mut others };
+            match *read {
+                MOST if is_asked => break true,
+                MOST => are_left_out = true,
+                _ => {
+                    *read += 1;
+                    records.push(record);
+                }
             }
         };
         Ok(Traced { records, oldest, more })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn pauses_of_other_types_keep_no_record_of_an_event_out() {
+        let told = |json: &str| Ok(LifeCycleRecord::parse(json.as_bytes()).expect("a record"));
+        let pause = r#"{"at":"2026-06-01T09:00:00Z","transition":"paused","type":"pay","of":"pay"}"#;
+        let failure = r#"{"at":"2026-06-01T09:01:00Z","transition":"failed","type":"mail","id":"a"}"#;
+        let records: Vec<_> = (0..=MOST).map(|_| told(pause)).chain([told(failure)]).collect();
+        let trace = Trace { id: Some("a".to_owned()), others: true, ..Trace::default() };
+        let traced = trace.first(None, stream::iter(records)).await.expect("records");
+        assert!(traced.more);
+        assert_eq!(traced.records.last().and_then(|record| record.id.as_deref()), Some("a"));
     }
 }

@@ -61,6 +61,9 @@ pub(crate) async fn trace(
         let which = selected(name.to_string(), asked.reference.clone(), asked.id.clone())?;
         known.extend(api.events.show(&which).await?);
     }
+    if asked.id.is_some() {
+        asked = asked.with_known(known.iter().map(|event| event.reference.as_ref().map(ToString::to_string)));
+    }
     let now = api.known(known, place).await?;
     let traced = api.backend.trace(asked).await.map_err(|error| Problem::for_now(error.to_string()))?;
     let Traced { records, oldest, more } = traced;

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
 use futures_util::{Stream, stream::try_unfold};
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 
 use crate::{
     adapters::rabbitmq::{
@@ -20,8 +21,9 @@ const FIRST: Duration = Duration::from_secs(3);
 /// How long to wait for more records after one, in the last chunk of the stream.
 const MORE: Duration = Duration::from_millis(150);
 
-/// How many messages are read to find the last one. Under constant load there is always a later one, and then this one counts as the last.
-const LAST: usize = 10_000;
+/// How long messages are read to find the last one. Under constant load there is always a later one, and then the last one that was read
+/// counts as the last.
+const LAST: Duration = Duration::from_secs(1);
 
 /// How long the reader waits before it asks whether there is anything left to wait for.
 const QUIET: Duration = Duration::from_secs(10);
@@ -41,7 +43,7 @@ type OnProgress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 /// | --- | --- |
 /// | [`read`](Self::read) | all that the stream has |
 /// | [`since`](Self::since) | none from before a time |
-/// | [`reference`](Self::reference), [`id`](Self::id) | of some events, and those of no event: pauses and breakers |
+/// | [`event_type`](Self::event_type), [`reference`](Self::reference), [`id`](Self::id) | of some events, and those of no event: pauses and breakers |
 /// | [`follow`](Self::follow) | also those that come |
 ///
 /// RabbitMQ 3.13 and later filters by the reference, or by the id of an event without one. Before, every record is read, and so it is for
@@ -51,6 +53,7 @@ pub struct LifeCycleReader {
     pub(super) broker: Arc<RabbitMq>,
     pub(super) stream: String,
     since: Option<Timestamp>,
+    event_type: Option<String>,
     reference: Option<String>,
     id: Option<String>,
     follows: bool,
@@ -65,7 +68,8 @@ impl fmt::Debug for LifeCycleReader {
 
 impl LifeCycleReader {
     pub(super) fn new(broker: Arc<RabbitMq>, stream: String) -> Self {
-        Self { broker, stream, since: None, reference: None, id: None, follows: false, on_progress: None }
+        let (since, event_type, reference, id) = (None, None, None, None);
+        Self { broker, stream, since, event_type, reference, id, follows: false, on_progress: None }
     }
 
     /// Leaves out what was told before this time.
@@ -74,13 +78,20 @@ impl LifeCycleReader {
         Self { since: Some(since), ..self }
     }
 
+    /// Leaves out the events of other types.
+    #[must_use]
+    pub fn event_type(self, event_type: &str) -> Self {
+        Self { event_type: Some(event_type.to_owned()), ..self }
+    }
+
     /// Leaves out the events of other references.
     #[must_use]
     pub fn reference(self, reference: &str) -> Self {
         Self { reference: Some(reference.to_owned()), ..self }
     }
 
-    /// Leaves out the events of other ids. An event that has a reference is found faster by both.
+    /// Leaves out the events of other ids. An event that has a reference is found faster by both. Where events of several types have the
+    /// id, name the type.
     #[must_use]
     pub fn id(self, id: &str) -> Self {
         Self { id: Some(id.to_owned()), ..self }
@@ -104,7 +115,7 @@ impl LifeCycleReader {
     /// # Errors
     /// When the broker is away, has no such stream, or refuses to read it.
     pub async fn oldest(&self) -> Result<Option<LifeCycleRecord>, BrokerError> {
-        Ok(self.at(Begin::First, 1).await?.and_then(|read| parse(&read).next()))
+        Ok(self.at(Begin::First, Duration::ZERO).await?.and_then(|read| parse(&read).next()))
     }
 
     /// Returns the records in the order of the stream. Those of one event are in the order in which a program told them. A record that is
@@ -134,7 +145,9 @@ impl LifeCycleReader {
     /// Returns whether this is a record that was asked for.
     fn takes(&self, record: &LifeCycleRecord) -> bool {
         let is = |asked: &Option<String>, has: &Option<String>| asked.is_none() || asked == has;
-        let is_asked = is(&self.reference, &record.reference) && is(&self.id, &record.id);
+        let is_asked = is(&self.event_type, &record.event_type)
+            && is(&self.reference, &record.reference)
+            && is(&self.id, &record.id);
         (is_asked || !record.is_of_an_event()) && self.since.is_none_or(|since| record.at >= since)
     }
 
@@ -180,19 +193,19 @@ impl LifeCycleReader {
         Ok(reading(Some(self.broker.read(&self.stream, begin, &filter).await?), last.offset))
     }
 
-    /// Returns the last of so many messages from a point on. `None` if the stream is empty.
-    async fn at(&self, begin: Begin, most: usize) -> Result<Option<Read>, BrokerError> {
+    /// Returns the last message that comes within so long after the first one from a point on. `None` if the stream is empty.
+    async fn at(&self, begin: Begin, longest: Duration) -> Result<Option<Read>, BrokerError> {
         let is_empty = self.broker.ready(&self.stream).await?.messages == 0;
         let mut reader = self.broker.read(&self.stream, begin, &[]).await?;
         let mut last = reader.next(if is_empty { MORE } else { FIRST }).await?;
         if last.is_none() && !is_empty {
             return Err(reader.stuck(&format!("has delivered nothing for {} s", FIRST.as_secs())));
         }
-        for _ in 1..most {
-            match reader.next(MORE).await? {
-                Some(read) => last = Some(read),
-                None => break,
-            }
+        let until = Instant::now() + longest;
+        while Instant::now() < until
+            && let Some(read) = reader.next(MORE).await?
+        {
+            last = Some(read);
         }
         Ok(last)
     }
@@ -239,7 +252,7 @@ impl Reading {
 
     /// Nothing has come for a while: looks whether something still can.
     async fn look(&mut self, question: &LifeCycleReader) -> Result<(), BrokerError> {
-        let oldest = question.at(Begin::First, 1).await?;
+        let oldest = question.at(Begin::First, Duration::ZERO).await?;
         if oldest.is_none_or(|oldest| oldest.offset > self.last) {
             // Retention has removed all that was to be read.
             self.reader = None;

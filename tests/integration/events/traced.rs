@@ -86,6 +86,28 @@ async fn an_event_whose_end_nobody_has_told_is_where_redis_says() {
 }
 
 #[tokio::test]
+async fn a_trace_ends_while_records_keep_coming() {
+    let declared = Declared::new("life-cycle: all\ntypes: { mail: {}, pay: {} }").await;
+    let (hatchery, place) = (declared.connect().await, Place::new(&declared));
+    for event_type in ["mail", "pay"] {
+        publish(&hatchery, NewEvent::new(event_type, "{}").id("a").reference(event_type)).await;
+    }
+    told(&place, "a", "published").await;
+    let publishing = async {
+        loop {
+            publish(&hatchery, NewEvent::new("mail", "{}")).await;
+        }
+    };
+    // The same id in another type has another reference, which the broker filters by.
+    let arguments = ["a", "--type", "pay", "-o", "ndjson"];
+    let ended = tokio::select! {
+        ended = trace(&place, 0, &arguments) => ended,
+        () = publishing => unreachable!("it publishes without end"),
+    };
+    assert_eq!(ended.stdout.matches("published").count(), 1, "{ended:?}");
+}
+
+#[tokio::test]
 async fn a_topology_without_the_stream_says_so() {
     let declared = Declared::new("life-cycle: off\ntypes: { mail: {} }").await;
     let ended = trace(&Place::new(&declared), 1, &["a"]).await;

@@ -172,6 +172,7 @@ async fn trace(
     tell(answer, (&of, is_printed_at_once), &kept, output)
 }
 
+const UNREAD: &str = "there are more records than a server reads; --since TIME leaves out the older ones";
 const NOTHING: &str = "there is no record, and Redis knows nothing of it";
 
 /// Returns where the events are now.
@@ -206,7 +207,11 @@ async fn by_server(server: &Server, args: &Args, output: Output) -> anyhow::Resu
         KnownEvent::Event(_) => None,
     });
     let answer = Answer { records, now: placed.collect(), oldest, events };
+    let unread = || Ended::new(Exit::Partly, UNREAD);
     if answer.now.is_empty() && !answer.records.iter().any(|record| record.is_of_an_event() || of.is_of_type()) {
+        if more {
+            return Err(unread().into());
+        }
         return Err(Ended::new(Exit::Error, format!("{NOTHING}. {kept}")).into());
     }
     let is_printed_at_once = of.is_of_type() && output.format == Format::Text;
@@ -217,8 +222,7 @@ async fn by_server(server: &Server, args: &Args, output: Output) -> anyhow::Resu
     }
     let exit = tell(answer, (&of, is_printed_at_once), &kept, output)?;
     if more {
-        let message = "there are more records than a server reads; --since TIME leaves out the older ones";
-        return Err(Ended::new(Exit::Partly, message).into());
+        return Err(unread().into());
     }
     Ok(exit)
 }
@@ -245,14 +249,12 @@ fn tell(
 
 /// Returns the question to the stream. An event that Redis knows is found by its reference at once.
 async fn question(of: &Trace, hatchery: &Hatchery, asked: &[EventSelector]) -> LifeCycleReader {
-    let mut references = BTreeSet::from_iter(of.reference.clone().map(Some));
-    if of.id.is_some() {
-        let known = known(&hatchery.events(), asked).await.unwrap_or_default();
-        references.extend(known.into_iter().map(|event| event.reference.map(|reference| reference.to_string())));
+    if of.id.is_none() {
+        return of.question(hatchery.life_cycle());
     }
-    // Events of one id in two types may have two references.
-    let reference = if references.len() == 1 { references.pop_first().flatten() } else { None };
-    Trace { reference, ..of.clone() }.question(hatchery.life_cycle())
+    let known = known(&hatchery.events(), asked).await.unwrap_or_default();
+    let references = known.into_iter().map(|event| event.reference.map(|reference| reference.to_string()));
+    of.clone().with_known(references).question(hatchery.life_cycle())
 }
 
 /// Says how far back the stream reaches, and what it is not told.

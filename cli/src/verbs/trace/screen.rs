@@ -80,7 +80,9 @@ pub(super) fn screen(records: &[LifeCycleRecord], now: &[Now], columns: usize) -
             }
             record.event_type.as_deref().is_none_or(|of| of == event_type)
         };
-        let of_it: Vec<_> = records.iter().filter(is_of_it).collect();
+        let mut of_it: Vec<_> = records.iter().filter(is_of_it).collect();
+        // Programs send their records up to a tenth of a second later, so a run may be told before its publish.
+        of_it.sort_by_key(|record| record.at);
         let now: Vec<_> = now.iter().filter(|now| now.event_type == event_type && now.id.as_deref() == id).collect();
         let reference = of_it.iter().find_map(|record| record.reference.as_deref());
         let reference = reference.or_else(|| now.iter().find_map(|now| now.reference.as_deref()));
@@ -214,10 +216,9 @@ fn wait(from: Timestamp, to: Timestamp) -> String {
 
 /// Returns the time since the line before. Clocks of two machines differ, so it may be negative.
 fn after(before: Timestamp, at: Timestamp) -> String {
-    let (sign, from, to) = if at < before { ("-", at, before) } else { ("+", before, at) };
     // Two units, so that it fits.
-    let wait = wait(from, to);
-    format!("{sign}{}", wait.split(' ').take(2).collect::<Vec<_>>().join(" "))
+    let wait = wait(before, at);
+    format!("+{}", wait.split(' ').take(2).collect::<Vec<_>>().join(" "))
 }
 
 fn time(at: Timestamp) -> String {

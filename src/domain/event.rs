@@ -152,13 +152,14 @@ impl Event {
         self.nbf.max(position).map_or(Duration::ZERO, |due| time::until(now, due))
     }
 
-    /// Returns when the event expired, if it has by now and was not started. The copies after a start have a higher generation, and
-    /// `crashes` are the starts that were never settled. A person who sends an event wants it to run, and so does a schedule. An
+    /// Returns when the event expired, if it has by now and was not started. The copies after a start have a higher generation, or a failure
+    /// of a try in place, and `crashes` are the starts that were never settled. A person who sends an event wants it to run, and so does a schedule. An
     /// event that expires must not have replaced one that does not, so an event that competes with others never expires.
     #[must_use]
     pub fn expired(&self, crashes: u32, now: Timestamp) -> Option<Timestamp> {
         let expires = self.expires.filter(|expires| *expires <= now)?;
-        let was_started = self.stamp.generation > 0 || self.attempts > 0 || self.crashes > 0 || crashes > 0;
+        let has_run = self.stamp.generation > 0 || self.attempts > 0 || self.first_failure.is_some();
+        let was_started = has_run || self.crashes > 0 || crashes > 0;
         let competes = !matches!(self.stamp.slot, DedupSlot::Event(_));
         (!was_started && !competes && !self.by_hand && self.schedule.is_none()).then_some(expires)
     }

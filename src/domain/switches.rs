@@ -3,12 +3,16 @@
 //! They are on the stream `<name>.control` of the broker. Each message there is a snapshot of all switches, so a reader needs the last
 //! one alone. `docs/pause-protocol.md` says who writes it, and what a worker does that cannot read it.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::words::Word;
+use super::{time, words::Word};
+
+/// How long a pause stays in the snapshots after its end: longer than clocks differ.
+#[cfg(any(test, feature = "internals", feature = "testing"))]
+const LEFT: Duration = Duration::from_hours(24);
 
 /// All switches of a topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +20,7 @@ use super::words::Word;
 pub struct Switches {
     /// Each snapshot has a higher number than those before it, also after the stream was deleted and declared again.
     pub number: i64,
-    /// The pauses that last.
+    /// The pauses that last, and those that have ended of late.
     pub pauses: Vec<Pause>,
 }
 
@@ -141,12 +145,14 @@ impl Switches {
         Self { number: self.number.max(number.saturating_add(1)), ..self }
     }
 
-    /// Returns the next snapshot. It lacks the pauses that are over.
+    /// Returns the next snapshot. It lacks the pauses that were over long ago.
     #[cfg(any(test, feature = "internals", feature = "testing"))]
     fn next(mut self, now: Timestamp) -> Self {
         // Higher than any snapshot of a stream that was deleted meanwhile.
         self.number = self.number.saturating_add(1).max(now.as_second());
-        self.pauses.retain(|pause| pause.lasts(now));
+        // A pause that is over holds nobody back. The clock of the caller may be hours ahead, and would end a pause that lasts.
+        let long_ago = time::earlier(now, LEFT);
+        self.pauses.retain(|pause| pause.lasts(long_ago));
         self
     }
 }
@@ -272,7 +278,16 @@ mod tests {
         assert!(switches.paused(&mail, at(59)).is_some());
         assert!(switches.paused(&mail, at(60)).is_none());
         assert_eq!(switches.next_end(at(60)), None);
-        assert_eq!(switches.with(person(All, None), at(60)).pauses, [person(All, None)]);
+        let a_day_later = at(60 + 86_400);
+        assert_eq!(switches.with(person(All, None), a_day_later).pauses, [person(All, None)]);
+    }
+
+    #[test]
+    fn a_writer_whose_clock_is_ahead_ends_no_pause() {
+        let mail = Type(name("mail"));
+        let switches = Switches::default().with(person(mail.clone(), Some(7_200)), at(0));
+        let of_another = switches.with(person(Type(name("pay")), None), at(3 * 3_600));
+        assert!(of_another.paused(&mail, at(60)).is_some());
     }
 
     #[test]

@@ -139,10 +139,14 @@ impl Loop {
 
     /// Does all that can be done now. Returns when more can be done although nothing else wakes the loop.
     fn advance(&mut self) -> Option<Instant> {
+        // A consumer tells what the broker takes back; while the type is paused there is none.
+        if self.consumer.is_probe().is_none() {
+            self.drop_taken_back();
+        }
         let (mut intake, mut ask_again, mut could_start) = self.ask_gate();
         let consume_at = self.consume(&intake);
         self.give_back_late(&intake);
-        if matches!(intake, Intake::Paused { .. }) {
+        if intake.is_held() && intake.starts() == 0 {
             self.unclaim_waiting();
         }
         self.update_permit(&intake);
@@ -268,6 +272,14 @@ impl Loop {
         }
     }
 
+    /// Parts with what the broker has taken back: it delivers it again, perhaps to another worker.
+    fn drop_taken_back(&mut self) {
+        let (taken_back, waiting) = self.waiting.drain(..).partition(Ready::is_taken_back);
+        self.waiting = waiting;
+        let taken_back: VecDeque<Ready> = taken_back;
+        taken_back.into_iter().for_each(|ready| self.give_back(ready));
+    }
+
     /// Gives back the deliveries that the broker would soon take. What is paused, or held by a breaker, is no suspect: a copy takes its
     /// place where the return would count as a crash. That is so without the register, by RabbitMQ's count, and for a message without an
     /// id.
@@ -281,8 +293,8 @@ impl Loop {
         }
     }
 
-    /// Releases the claims whose answers were lost. Each may have been granted, and a lease that ends during a pause would count as a
-    /// crash of an event that has never run.
+    /// Releases the claims whose answers were lost. Each may have been granted, and a lease that ends while a pause or a breaker holds the
+    /// event would count as a crash of an event that has never run.
     fn unclaim_waiting(&mut self) {
         while let Some(at) = self.waiting.iter().position(|ready| ready.work.token.is_some())
             && let Some(ready) = self.waiting.remove(at)

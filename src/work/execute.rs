@@ -36,6 +36,10 @@ impl Lane {
             ControlFlow::Continue(state) => state,
             ControlFlow::Break(decision) => return Ok(decision),
         };
+        // The schedule may have waited for Redis or the broker for long.
+        if self.switch.is_off() {
+            return Err(NotSettled::Held);
+        }
         let outcome = self.execute(claimed).await?;
         let took = started.elapsed();
         claimed.took = Some(took);

@@ -99,9 +99,9 @@ fn decide(signals: Signals, now: Instant) -> (Intake, Option<Instant>, usize) {
     let could_start = if is_isolated || is_early { 0 } else { free.min(most) };
     let starts = could_start.min(granted);
     let intake = match handler {
-        _ if register == Health::Probing => Intake::Probe { starts, cause: Cause::RegisterIsBack },
-        // Nothing is tried, so nothing is known of the handler.
+        // Nothing is tried, so nothing is known of the handler, and no call tells more of Redis.
         _ if matches!(breaker, Some(Halt::All)) => Intake::Hold { cause: Cause::Breaker },
+        _ if register == Health::Probing => Intake::Probe { starts, cause: Cause::RegisterIsBack },
         Some(HandlerOutage { long_from, reason, .. }) if long_from <= now => {
             Intake::Probe { starts, cause: Cause::Handler(reason) }
         }
@@ -267,7 +267,7 @@ mod tests {
     #[case::half_open_elsewhere(Halt::AllBut { grants: 0 }, Up, well, false, Probe { starts: 0, cause: Breaker }, None)]
     #[case::half_open_and_one_runs_alone(Halt::AllBut { grants: 3 }, Up, well, true, Hold { cause: Isolation }, None)]
     #[case::open_and_no_redis(Halt::All, Down, well, false, Leave { cause: Register }, None)]
-    #[case::open_and_redis_is_back(Halt::All, Probing, well, false, Probe { starts: 0, cause: RegisterIsBack }, None)]
+    #[case::open_and_redis_is_back(Halt::All, Probing, well, false, Hold { cause: Breaker }, None)]
     #[case::half_open_and_redis_is_back(Halt::AllBut { grants: 3 }, Probing, well, false, Probe { starts: 1, cause: RegisterIsBack }, None)]
     #[case::open_and_no_handler_for_long(Halt::All, Up, outage(2, 0), false, Hold { cause: Breaker }, Some(2))]
     #[case::half_open_and_no_handler_for_a_moment(Halt::AllBut { grants: 3 }, Up, outage(0, 9), false, Probe { starts: 1, cause: Breaker }, Some(9))]

@@ -67,7 +67,7 @@ impl Common {
         }
     }
 
-    /// Returns the pause of a schedule, if it is paused. The outer `None` says that the switches are not read yet.
+    /// Returns the pause of a schedule, if it is paused. The outer `None` says that the switches are not read.
     #[allow(clippy::option_option, reason = "not read and not paused are two things")]
     pub(super) fn pause(&self, schedule: &Word) -> Option<Option<Pause>> {
         self.switches.of_schedule(schedule, self.clock.of_redis())

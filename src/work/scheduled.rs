@@ -215,8 +215,12 @@ impl Lane {
         let own = self.common.topology.schedules.get(&link.schedule);
         let digest = own.map(Definition::digest);
         self.change(link, None, |state| {
-            let (now, pause) = (self.common.clock.shared(), self.common.pause(&link.schedule).flatten());
-            Some(ScheduleState::restored(state, digest.as_deref(), now)?.switched(pause.as_ref(), own, now))
+            let now = self.common.clock.shared();
+            let state = ScheduleState::restored(state, digest.as_deref(), now)?;
+            Some(match self.common.pause(&link.schedule) {
+                Some(pause) => state.switched(pause.as_ref(), own, now),
+                None => state,
+            })
         })
         .await
     }

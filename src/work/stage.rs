@@ -74,6 +74,11 @@ pub(super) struct Ready {
 }
 
 impl Ready {
+    /// Whether the broker delivers the message again, so that this delivery is nobody's.
+    pub(super) fn is_taken_back(&self) -> bool {
+        self.work.receipt.taken_back().is_some()
+    }
+
     pub(super) fn new(
         event: Event,
         receipt: Box<dyn Receipt>,

@@ -65,7 +65,7 @@ impl Switch {
 #[derive(Default)]
 pub(super) struct Switchboard {
     lines: Mutex<Vec<Line>>,
-    /// The last snapshot.
+    /// The last snapshot, if it can be read.
     last: Mutex<Option<Arc<Switches>>>,
 }
 
@@ -117,7 +117,7 @@ impl Switchboard {
         self.set(&known, Timestamp::UNIX_EPOCH);
     }
 
-    /// Returns the pause of a schedule, if it is paused. The outer `None` says that the switches are not read yet.
+    /// Returns the pause of a schedule, if it is paused. The outer `None` says that the switches are not read.
     #[allow(clippy::option_option, reason = "not read and not paused are two things")]
     pub(super) fn of_schedule(&self, schedule: &Word, now: Timestamp) -> Option<Option<Pause>> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
@@ -125,7 +125,8 @@ impl Switchboard {
     }
 
     pub(super) fn set(&self, known: &Known, now: Timestamp) {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&known.last);
+        let last = known.last.clone().filter(|_| known.unread.is_none());
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
         self.lines().iter().for_each(|line| line.set(known.held(&line.of, now)));
     }
 

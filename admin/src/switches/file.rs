@@ -97,7 +97,7 @@ pub(crate) fn of_file(
     for (event_type, spec) in &topology.types {
         let [was, is] = [&spec.renamed_from, &vec![event_type.clone()]]
             .map(|names| names.iter().map(|name| Paused::Type(Name(name.clone()))).collect::<Vec<_>>());
-        let by_person = |pause: &&Pause| pause.by == PausedBy::Person;
+        let by_person = |pause: &&Pause| pause.by == PausedBy::Person && pause.lasts(now);
         let is_paused = next.pauses.iter().filter(by_person).any(|pause| is.contains(&pause.of));
         let carried = next.pauses.iter().filter(by_person).rfind(|pause| was.contains(&pause.of)).cloned();
         if let (Some(pause), false) = (carried, is_paused) {

@@ -15,6 +15,7 @@ version: 1
 name: t
 types:
   mail: { retry: { delays: [1s] } }
+  keen: { on-failure: in-place, in-place: { tries: 3, delay: 1ms } }
   news: { on-expiry: discard }
   plain: { register: off, retry: { delays: [1s] } }
   quiet: { register: off, on-expiry: discard }
@@ -173,6 +174,16 @@ async fn an_event_whose_handler_is_unavailable_expires() {
     let worker = world.worker().stop_when_empty(true).handle("mail", handler);
     worker.run(CancellationToken::new()).await.expect("it stops when empty");
     assert_eq!(header(&world.published(), "expires").as_deref(), Some(AHEAD));
+}
+
+/// The copy that waits for the handler tells that the event has run.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_failed_in_place_before_its_handler_was_unavailable_does_not_expire() {
+    let world = world();
+    world.put(expiring("keen", NOON, &[("first_failure", Value::text(PAST))]));
+    let worker = world.worker().stop_when_empty(true).handle("keen", |_: Run| async { Outcome::Done });
+    let summary = worker.run(CancellationToken::new()).await.expect("it stops when empty");
+    assert_eq!((summary.done, summary.dead_lettered), (1, 0));
 }
 
 /// A release would forget the start, and the delivery keeps its headers.

@@ -310,3 +310,48 @@ async fn a_worker_follows_the_switches_after_its_connections_were_cut() {
     }
     worker.stop().await;
 }
+
+/// The broker has all of it back, and delivers it to another worker.
+#[tokio::test]
+async fn what_a_paused_worker_held_when_its_connection_was_lost_runs_once() {
+    const EVENTS: usize = 20;
+    let declared = Declared::new(
+        "defaults: { prefetch: 50, concurrency: 1, handler-timeout: 35s }\ntypes: { plain: { register: off } }",
+    )
+    .await;
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let (direct, by_relay) = (declared.connect().await, declared.connect_by(&relay.url).await);
+    let (amqp, queue, mut person) = (declared.amqp().await, declared.processing("plain"), Person::default());
+    let (holder, gate) = Working::gated(by_relay.worker(), "plain");
+    publish_all(&direct, events("plain", EVENTS)).await;
+    holder.runs.reach(1).await;
+    eventually("one worker holds all events", async || (amqp.ready(&queue).await == 0).then_some(())).await;
+    person.pause(&declared, of("plain")).await;
+    let mut all = EVENTS;
+    eventually("it takes no more", async || {
+        publish(&direct, NewEvent::new("plain", "later")).await;
+        all += 1;
+        for _ in 0..20 {
+            if amqp.ready(&queue).await == 0 {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+
+    relay.close();
+    let back = u32::try_from(all).unwrap();
+    eventually("the broker has them back", async || (amqp.ready(&queue).await == back).then_some(())).await;
+    person.resume(&declared, &of("plain")).await;
+    let other = Working::start(&direct, "plain", |_| Outcome::Done);
+    other.runs.reach(all).await;
+
+    relay.open();
+    gate.let_through(all);
+    eventually("both consume", async || (amqp.consumers(&queue).await == 2).then_some(())).await;
+    expect_quiet(&[holder.runs.clone(), other.runs.clone()], 50).await;
+    assert_eq!(holder.runs.count(), 1, "it had started one before");
+    holder.stop().await;
+    other.stop().await;
+}

@@ -79,15 +79,14 @@ enum Cause {
     UnknownType(UnknownType),
     #[error("an earlier line has this name or this token")]
     Twice,
-    #[error("the file ends, and has no token")]
-    None,
 }
 
 impl Tokens {
-    /// Reads the text of a file. Blank lines, and lines that begin with `#`, mean nothing.
+    /// Reads the text of a file. Blank lines, and lines that begin with `#`, mean nothing: a text of these alone has no token, and nobody is
+    /// answered.
     ///
     /// # Errors
-    /// When a line is no token, names a type that is not in the topology, or repeats a name or a token; or there is no token.
+    /// When a line is no token, names a type that is not in the topology, or repeats a name or a token.
     ///
     /// ```
     /// use hatchery_serve::Tokens;
@@ -113,9 +112,6 @@ impl Tokens {
             }
             tokens.push(Arc::new(token));
         }
-        if tokens.is_empty() {
-            return Err(TokensError { line: text.lines().count().max(1), cause: Cause::None });
-        }
         Ok(Self(Arc::new(RwLock::new(tokens))))
     }
 
@@ -129,6 +125,12 @@ impl Tokens {
     #[must_use]
     pub fn are(&self, other: &Self) -> bool {
         self.all() == other.all()
+    }
+
+    /// Returns whether there is no token.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all().is_empty()
     }
 
     fn all(&self) -> Vec<Arc<Token>> {
@@ -298,8 +300,6 @@ mod tests {
     }
 
     #[rstest]
-    #[case("", "line 1: the file ends, and has no token")]
-    #[case("# nothing\n", "line 1: the file ends, and has no token")]
     #[case("shop", "line 1: write a name, the SHA-256")]
     #[case("shop HASH read operate", "line 1: write a name, the SHA-256")]
     #[case("shop s3cret read", "line 1: the second word is not a SHA-256")]
@@ -314,6 +314,14 @@ mod tests {
         let Err(error) = Tokens::read(&text.replace("HASH", HASH), &topology()) else { panic!("it is accepted") };
         let said = error.to_string();
         assert!(said.starts_with(expected) && !said.contains("s3cret"), "{said}");
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("\n# shop HASH read\n")]
+    fn a_file_of_blank_lines_and_comments_has_no_token(#[case] text: &str) {
+        let tokens = Tokens::read(&text.replace("HASH", HASH), &topology()).expect("no line is wrong");
+        assert!(tokens.is_empty() && tokens.find("test").is_none());
     }
 
     #[rstest]

@@ -140,29 +140,37 @@ async fn takes_messages(hatchery: Option<Arc<Hatchery>>) -> bool {
 fn tokens(path: &PathBuf, topology: &Topology) -> anyhow::Result<Tokens> {
     let text =
         bounded_file::read_text(path, LARGEST).with_context(|| format!("--tokens: cannot read {}", path.display()))?;
-    Tokens::read(&text, topology).with_context(|| format!("--tokens: {}", path.display()))
+    let tokens = Tokens::read(&text, topology).with_context(|| format!("--tokens: {}", path.display()))?;
+    anyhow::ensure!(!tokens.is_empty(), "--tokens: {}: the file has no token", path.display());
+    Ok(tokens)
 }
 
 /// Takes over the tokens of the file when it changes, until the stop. The time of a change tells nothing: a mounted secret is replaced by
-/// links. A file that is being written is not read: a right that is cut off, such as `publish:mail`, may be another one.
+/// links. A file that is being written is not read: a right that is cut off, such as `publish:mail`, may be another one. Nor is one that is
+/// emptied first, unless it is still empty at the next read.
 async fn renew(path: PathBuf, topology: Topology, known: Tokens, stop: CancellationToken) {
-    let (mut last, mut before) = (None, String::new());
+    let (mut last, mut before) = (None, None);
     let renewing = async {
         loop {
             let text = bounded_file::read_text(&path, LARGEST).map_err(|error| error.to_string());
-            let is_written = text.as_ref().is_ok_and(|text| *text == std::mem::replace(&mut before, text.clone()));
+            let is_written = text.as_ref().is_ok_and(|text| before.replace(text.clone()).as_ref() == Some(text));
             if text.is_ok() && !is_written {
                 sleep(RENEWED).await;
                 continue;
             }
             let read = text.and_then(|text| match Tokens::read(&text, &topology) {
-                Ok(_) if !text.ends_with('\n') => Err("the last line is cut off: end it with a newline".to_owned()),
+                Ok(_) if !text.is_empty() && !text.ends_with('\n') => {
+                    Err("the last line is cut off: end it with a newline".to_owned())
+                }
                 read => read.map_err(|error| error.to_string()),
             });
             match read {
                 Ok(tokens) if !known.are(&tokens) => {
                     known.replace(&tokens);
                     tracing::info!("the file of tokens has changed and is taken over");
+                    if known.is_empty() {
+                        tracing::warn!("the file of tokens has no token, so nobody is answered");
+                    }
                     last = None;
                 }
                 Ok(_) => last = None,

@@ -74,6 +74,13 @@ async fn who_listens_hears_of_changes_until_its_token_is_taken_back() {
     until_end(&mut one).await;
     // The rights of the other one have changed.
     until_end(&mut other).await;
+    // The last token too.
+    place.write("tokens", "");
+    let is_gone = async || {
+        let answer = serving.send(reqwest::Method::GET, "/v1/breakers", get("all")).await;
+        (answer.status == 401).then_some(())
+    };
+    eventually("the last token is taken back", is_gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -134,6 +134,9 @@ async fn a_server_without_tokens_listens_on_the_loopback_interface_alone() {
         ended.stderr.contains("line 1: the second word is not a SHA-256") && !ended.stderr.contains("s3cret"),
         "{ended:?}"
     );
+    place.write("tokens", "# nobody yet\n");
+    let ended = place.run(&mut place.command(&["serve", "--tokens", "tokens"])).await.expect(1);
+    assert!(ended.stderr.contains("the file has no token"), "{ended:?}");
     // With tokens it does.
     place.write("tokens", &tokens());
     let port = free_port();

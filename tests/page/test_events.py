@@ -91,6 +91,20 @@ class Events(Case):
         self.assertEqual(times, sorted(times))
         self.stop(worker)
 
+    def test_an_event_that_only_the_records_know_is_cancelled(self):
+        self.topology("publish", "mail", "--payload", "{}", "--id", "slow-1", "--reference", "771")
+        worker = self.start("work", "--type", "mail", "--exec", "sleep", "60")
+        eventually("it runs", lambda: "started" in self.transitions("771"))
+        page = self.open()
+        unknown = {"detail": "Nothing is known of such an event."}
+        page.route(re.compile(r"/v1/events/mail\?id="), lambda route: route.fulfill(status=404, json=unknown), times=1)
+        page.goto(f"{self.url}#/events?type=mail&id=slow-1")
+        expect(page.get_by_role("heading", name="slow-1")).to_contain_text("started")
+        page.get_by_role("button", name="Cancel …").click()
+        page.get_by_role("button", name="Cancel the event").click()
+        expect(page.locator(".found .good")).to_contain_text("It is cancelled: mail slow-1, reference 771.")
+        self.stop(worker)
+
     def test_an_event_whose_letter_was_discarded_is_not_called_handled(self):
         self.topology("publish", "parcel", "--payload", "{}", "--id", "lost-1", "--reference", "4521")
         worker = self.start("work", "--type", "parcel", "--exec", self.failing("no street"))

@@ -89,7 +89,7 @@ async function find(found, parameters, done) {
   if (known.length === 0 && others.length === 1) {
     const [{ id }] = others;
     if (!asked.some(([key, value]) => key === "id" && value === id)) return find(found, new URLSearchParams({ type, id }), done);
-    put(reading, card(others[0]), life(history, id));
+    put(reading, card(others[0], again), life(history, id));
   } else if (known.length + others.length === 0) {
     const words = problem ? "" : sentence(wrong[0]);
     put(reading, el("p", {}, words, history.events === "failures" && " One that was handled without a failure is found by its id alone."), notes(history));

@@ -90,7 +90,7 @@ impl ChosenLetters {
     pub(super) fn limit(&self, usual: u32, most: u32) -> Result<u32, Problem> {
         match self.limit.unwrap_or(usual) {
             limit if (1..=most).contains(&limit) => Ok(limit),
-            _ => Err(Problem::wrong(format!("`limit` is 1 to {most}"))),
+            _ => Err(Problem::bad(format!("`limit` is 1 to {most}"))),
         }
     }
 }

@@ -33,11 +33,14 @@ const SHOWN: u32 = 4_096;
 /// How many bytes of a payload are shown at most.
 const LARGEST: u32 = 1024 * 1024;
 
-/// Returns the schema of the query of a list. It has no fields that say what to do with letters.
+/// Returns the schema of the query of a list. It has no fields that say what to do with letters, and the limit of a list.
 pub(crate) fn query(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = ChosenLetters::json_schema(generator);
     if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         fields.retain(|name, _| !["dry_run", "digests", "at", "delay", "rate"].contains(&name.as_str()));
+        if let Some(limit) = fields.get_mut("limit").and_then(Value::as_object_mut) {
+            limit.insert("maximum".to_owned(), MOST.into());
+        }
     }
     schema
 }

@@ -49,6 +49,7 @@ async fn letters_are_listed_by_reason_and_one_by_one() {
     assert_eq!((ids(&one), &one["letters"][0]["payload"]), (vec!["c".to_owned()], &json!("{\"to\":\"c\"}")));
     let cut = serving.get("/v1/dead-letters?limit=1").await.expect(200).json();
     assert_eq!((ids(&cut).len(), &cut["more"], &cut["found"]), (1, &json!(true), &json!(3)));
+    serving.get("/v1/dead-letters?limit=1001").await.expect(400);
     let none = serving.get("/v1/dead-letters?type=import").await.expect(200).json();
     assert_eq!((&none["found"], &none["letters"]), (&json!(0), &json!([])));
 
@@ -247,7 +248,7 @@ async fn without_the_management_api_no_letter_is_looked_at() {
 #[case::digests_of_a_replay("replay", json!({ "digests": [] }), 422, "`digests` does not belong here")]
 #[case::no_digest("discard", json!({ "digests": ["ab"] }), 422, "a digest is a SHA-256 in 64 hexadecimal digits")]
 #[case::slow("replay", json!({ "rate": 1, "limit": 241 }), 422, "set a lower `limit`")]
-#[case::limit("discard", json!({ "limit": 0 }), 422, "`limit` is 1 to 10000")]
+#[case::limit("discard", json!({ "limit": 0 }), 400, "`limit` is 1 to 10000")]
 #[case::fraction("discard", json!({ "limit": 1.5 }), 400, "`1.5`")]
 #[case::no_rate("replay", json!({ "rate": 0 }), 400, "out of range")]
 #[case::whole("replay", json!({ "rate": 1.0, "limit": 241.0 }), 422, "set a lower `limit`")]

@@ -94,22 +94,14 @@ pub(crate) async fn search(
     let limit = usize::try_from(limit).unwrap_or_default();
     let (types, count) = (words(asked.r#type.as_deref()), asked.count);
     let mut found = Box::pin(api.events.search(&filter(asked)?));
-    let (mut events, until) = (Vec::new(), Instant::now() + LONGEST);
-    let more = loop {
-        match timeout_at(until, found.try_next()).await {
-            Ok(event) => match event? {
-                Some(_) if events.len() == limit => break true,
-                Some(event) => events.push(view(&event, api.backend.topology())),
-                None => break false,
-            },
-            Err(_) => break true,
-        }
-    };
-    let mut list = EventList { events, more, total: None, more_than: None, unlisted: None };
+    let (read, events) = first(limit, &mut found).await?;
+    let events: Vec<_> = events.iter().map(|event| view(event, api.backend.topology())).collect();
+    let mut list = EventList { events, more: read.is_some(), total: None, more_than: None, unlisted: None };
     if count {
-        let shown = list.events.len();
-        (list.total, list.more_than) =
-            if more { counted(shown + usize::from(shown == limit), found).await? } else { (Some(shown), None) };
+        (list.total, list.more_than) = match read {
+            Some(read) => counted(read, found).await?,
+            None => (Some(list.events.len()), None),
+        };
         // The list is from Redis, and worth an answer without the broker.
         list.unlisted = api.status().await.ok().map(|status| {
             let is_asked = |place: &&Unlisted| types.is_empty() || types.contains(&place.place);
@@ -117,6 +109,24 @@ pub(crate) async fn search(
         });
     }
     Ok(answer(StatusCode::OK, &list))
+}
+
+/// Returns the first events, and how many were read if there may be more.
+async fn first<T>(
+    limit: usize,
+    mut found: impl Stream<Item = Result<T, EventsError>> + Unpin,
+) -> Result<(Option<usize>, Vec<T>), EventsError> {
+    let (mut events, until) = (Vec::new(), Instant::now() + LONGEST);
+    loop {
+        match timeout_at(until, found.try_next()).await {
+            Ok(event) => match event? {
+                Some(_) if events.len() == limit => return Ok((Some(limit + 1), events)),
+                Some(event) => events.push(event),
+                None => return Ok((None, events)),
+            },
+            Err(_) => return Ok((Some(events.len()), events)),
+        }
+    }
 }
 
 /// Counts on from so many events. Returns how many there are, or else how many were counted in time.
@@ -166,4 +176,25 @@ fn filter(asked: SearchedEvents) -> Result<Filter, Problem> {
         filter = filter.reason(text);
     }
     Ok(filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{StreamExt as _, stream};
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::all(stream::iter(0..2).boxed(), None)]
+    #[case::one_more(stream::iter(0..3).boxed(), Some(3))]
+    #[case::late(stream::iter(0..2).chain(stream::pending()).boxed(), Some(2))]
+    #[tokio::test(start_paused = true)]
+    async fn an_event_counts_only_if_it_was_read(
+        #[case] found: stream::BoxStream<'static, u32>,
+        #[case] expected: Option<usize>,
+    ) {
+        let read = first(2, found.map(Ok)).await.expect("it is read");
+        assert_eq!(read, (expected, vec![0, 1]));
+    }
 }

@@ -26,7 +26,7 @@ use crate::{
     results::{PauseChange, ScheduleChanges},
     schedules::Schedules,
     status::{self, Status, switches_in_memory as switches},
-    switches::{Switched, act, file, schedules::unfinished},
+    switches::{Switched, act, change, file, schedules::unfinished},
     trace::{Trace, Traced},
 };
 
@@ -68,7 +68,7 @@ impl InMemoryAdmin {
         let (before, now) = (switches(&self.0), self.0.clock.now());
         let mut pauses = Vec::new();
         if let Some(next) = file::of_file(&self.0.topology, Some(&before), None, now) {
-            self.write(&next);
+            self.write(&before, &next);
             pauses = file::changes(&before, &next, now);
         }
         let schedules = Schedules(self.0.events()).apply().await;
@@ -85,11 +85,12 @@ impl InMemoryAdmin {
         waiting.filter(|it| it.queue != dead_letters && is_of_type(&it.message.routing_key)).count()
     }
 
-    /// Writes a snapshot of the switches.
-    fn write(&self, switches: &Switches) {
+    /// Writes a snapshot of the switches after the one before, and tells what has changed.
+    fn write(&self, before: &Switches, after: &Switches) {
         let stream = names::control(&self.0.desired.owner);
-        let body: Bytes = switches.text().into();
+        let body: Bytes = after.text().into();
         self.0.broker.put(&stream, Incoming { routing_key: stream.clone(), properties: Properties::default(), body });
+        change::tell(self.0.records(), &before.pauses, &after.pauses);
     }
 }
 
@@ -119,7 +120,7 @@ impl Backend for InMemoryAdmin {
         let until = until.map(|until| until.after(since)).transpose()?;
         let (former, what) = (act::with_former(&self.0.topology, &what), [what]);
         let next = act::with_pauses(before.clone(), &former, &reason, since, until);
-        self.write(&next);
+        self.write(&before, &next);
         let after = act::of_these(Some(next), &what, since);
         for pause in &after {
             if let Paused::Schedule(Name(name)) = &pause.of {
@@ -137,7 +138,7 @@ impl Backend for InMemoryAdmin {
         let (former, what) = (act::with_former(&self.0.topology, &what), [what]);
         let after = act::without_pauses(before.clone(), &former, now);
         if let Some(after) = &after {
-            self.write(after);
+            self.write(&before, after);
         }
         let (after, mut next) = (after.unwrap_or_else(|| before.clone()), Vec::new());
         if let [Paused::Schedule(Name(name))] = &what {
@@ -229,6 +230,10 @@ mod tests {
         assert_eq!(admin.status().await?.pauses[0].reason, "lunch");
         let unknown = Paused::Type(Name("mial".parse()?));
         assert!(matches!(admin.pause(unknown, String::new(), None).await, Err(AdminError::UnknownName { .. })));
+        admin.0.records().flush().await;
+        let told = admin.trace(Trace { event_type: Some("mail".to_owned()), ..Trace::default() }).await?.records;
+        let told: Vec<_> = told.iter().map(|record| (record.transition.as_str(), record.reason.as_deref())).collect();
+        assert_eq!(told, [("paused", None), ("resumed", None), ("paused", Some("lunch"))]);
         Ok(())
     }
 }

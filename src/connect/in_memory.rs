@@ -101,11 +101,18 @@ impl InMemory {
         Events::telling(Arc::clone(topology), broker, register.clone(), register.clone(), clock.clone(), records)
     }
 
+    /// Returns what tells the stream of the life of events.
+    #[must_use]
+    #[cfg(feature = "internals")]
+    pub fn records(&self) -> &crate::records::Records {
+        self.publisher.records()
+    }
+
     /// Returns how many events were published since this topology was applied, those of schedules included.
     #[must_use]
     #[cfg(feature = "internals")]
     pub fn published(&self) -> u64 {
-        self.publisher.records().published()
+        self.records().published()
     }
 }
 

@@ -3,7 +3,7 @@
 //! A change reads the last snapshot and writes the next one while it holds a lock. It reads on until its own message comes back: a
 //! replica of the stream may lag behind, and then there is a snapshot in between that the next one lacks.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use hatchery::{
     BrokerError, ConnectError, TransitionName,
@@ -13,7 +13,7 @@ use hatchery::{
         ports::Broker,
         rabbitmq::RabbitMq,
         records::Records,
-        switches::{Pause, Paused, Switches},
+        switches::{Pause, Switches},
     },
 };
 use jiff::Timestamp;
@@ -103,26 +103,10 @@ impl Admin {
 
     /// Tells the stream of the life of events which pauses have begun and which have ended.
     async fn tell(&self, before: &[Pause], after: &[Pause]) {
-        let begun = after.iter().filter(|pause| !before.contains(pause)).map(|pause| (TransitionName::Paused, pause));
-        // A pause that has ended by itself is not told: its record says until when it lasts. Nor is one told twice that a person and the
-        // file have set.
-        let over =
-            before.iter().filter(|was| was.lasts(Timestamp::now()) && after.iter().all(|pause| pause.of != was.of));
-        let over: BTreeMap<&Paused, &Pause> = over.map(|pause| (&pause.of, pause)).collect();
-        let changes: Vec<_> = begun.chain(over.into_values().map(|pause| (TransitionName::Resumed, pause))).collect();
-        if changes.is_empty() {
-            return;
-        }
         let name = self.builder.connection_name();
         let broker = Arc::new(RabbitMq::new(self.broker.clone(), name));
         let records = Records::start(self.topology(), Arc::clone(&broker) as Arc<dyn Broker>, name);
-        for (transition, pause) in changes {
-            let (reason, until) = match transition {
-                TransitionName::Paused => (&*pause.reason, pause.until),
-                _ => ("", None),
-            };
-            records.tell_switch(transition, &pause.of, reason, until);
-        }
+        tell(&records, before, after);
         records.close().await;
         broker.close().await;
     }
@@ -138,6 +122,19 @@ impl Admin {
         // Any answer of Redis has its time.
         let _ = register.owners().await;
         Ok(of_redis(Timestamp::now(), register.clock().ahead()))
+    }
+}
+
+/// Tells which pauses have begun and which have ended.
+pub(crate) fn tell(records: &Records, before: &[Pause], after: &[Pause]) {
+    for pause in after.iter().filter(|pause| !before.contains(pause)) {
+        records.tell_switch(TransitionName::Paused, &pause.of, &pause.reason, pause.until);
+    }
+    // A pause that has ended by itself is not told: its record says until when it lasts. Nor is one told twice that a person and the file
+    // have set.
+    let over = before.iter().filter(|was| was.lasts(Timestamp::now()) && after.iter().all(|pause| pause.of != was.of));
+    for of in over.map(|pause| &pause.of).collect::<BTreeSet<_>>() {
+        records.tell_switch(TransitionName::Resumed, of, "", None);
     }
 }
 
@@ -222,7 +219,7 @@ async fn write(
 
 #[cfg(test)]
 mod tests {
-    use hatchery::internals::switches::Name;
+    use hatchery::internals::switches::{Name, Paused};
 
     use super::*;
 

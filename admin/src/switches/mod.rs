@@ -2,7 +2,7 @@
 
 pub(crate) mod act;
 mod answer;
-mod change;
+pub(crate) mod change;
 pub(crate) mod file;
 mod line;
 pub(crate) mod schedules;

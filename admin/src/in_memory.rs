@@ -183,7 +183,7 @@ impl Backend for InMemoryAdmin {
 mod tests {
     use std::time::Duration;
 
-    use hatchery::NewEvent;
+    use hatchery::{NewEvent, internals::ports::Broker as _};
 
     use super::*;
 
@@ -212,6 +212,21 @@ mod tests {
         let status = back.status().await?;
         let due: Vec<_> = status.types.iter().map(|line| (line.name.as_str(), line.due, line.delayed)).collect();
         assert_eq!(due[1], ("mail", Some(1), Some(1)));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_letter_that_somebody_looks_at_stays_when_its_type_is_renamed() -> Result<(), Box<dyn std::error::Error>>
+    {
+        let before = InMemoryAdmin::new(topology("{ post: {} }"))?;
+        let body = Bytes::from_static(b"{}");
+        let letter = Incoming { routing_key: "post.dead-letter".to_owned(), properties: Properties::default(), body };
+        before.0.broker.put("t.dead-letter.post", letter);
+        let mut look = before.0.broker.look("t.dead-letter.post").await?;
+        assert_eq!(look.next(1).await?.len(), 1);
+        let after = before.changed(topology("{ letter: { renamed-from: post } }"))?;
+        look.close().await?;
+        assert_eq!(after.0.broker.counts("t.dead-letter.letter"), Some([1, 0, 0]));
         Ok(())
     }
 

@@ -153,10 +153,14 @@ impl VhostState {
         }
     }
 
-    /// A topology with another name has another stream of switches.
+    /// A topology with another name has another stream of switches. What is not acknowledged returns to the queue's present name.
     #[cfg(any(test, feature = "internals"))]
     pub(super) fn declare(&mut self, desired: &Desired) {
         self.queues.declare(desired);
+        for rename in &desired.renames {
+            let held = self.unacknowledged.values_mut().filter(|delivery| delivery.queue == rename.from);
+            held.for_each(|delivery| delivery.queue.clone_from(&rename.to));
+        }
         let control = names::control(&desired.owner);
         if self.queues.count(&control) == Some(0) {
             self.queues.put(&control, first_switches());

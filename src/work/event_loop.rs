@@ -274,10 +274,11 @@ impl Loop {
 
     /// Parts with what the broker has taken back: it delivers it again, perhaps to another worker.
     fn drop_taken_back(&mut self) {
-        let (taken_back, waiting) = self.waiting.drain(..).partition(Ready::is_taken_back);
+        let (taken_back, waiting): (VecDeque<_>, _) = self.waiting.drain(..).partition(Ready::is_taken_back);
         self.waiting = waiting;
-        let taken_back: VecDeque<Ready> = taken_back;
-        taken_back.into_iter().for_each(|ready| self.give_back(ready));
+        for ready in taken_back {
+            self.give_back(ready);
+        }
     }
 
     /// Gives back the deliveries that the broker would soon take. What is paused, or held by a breaker, is no suspect: a copy takes its

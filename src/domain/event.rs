@@ -153,8 +153,8 @@ impl Event {
     }
 
     /// Returns when the event expired, if it has by now and was not started. The copies after a start have a higher generation, or a failure
-    /// of a try in place, and `crashes` are the starts that were never settled. A person who sends an event wants it to run, and so does a schedule. An
-    /// event that expires must not have replaced one that does not, so an event that competes with others never expires.
+    /// of a try in place, and `crashes` are the starts that were never settled. A person who sends an event wants it to run, and so does a
+    /// schedule. An event that expires must not have replaced one that does not, so an event that competes with others never expires.
     #[must_use]
     pub fn expired(&self, crashes: u32, now: Timestamp) -> Option<Timestamp> {
         let expires = self.expires.filter(|expires| *expires <= now)?;

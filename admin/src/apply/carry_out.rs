@@ -69,12 +69,12 @@ impl Admin {
         }
         // A new type that the file pauses must not run for a moment. The first snapshot can be written only once its stream is declared, and
         // must not wait for a migration, which may take minutes: workers start nothing before they have read it.
-        let has_stream = self.has_stream(&applied.observed);
-        if has_stream {
+        let is_bound = self.has_bound_stream(&applied.observed);
+        if is_bound {
             applied.pauses = self.write_pauses(&applied.observed, options.lock_timeout, watch).await?;
         }
         self.write(lock, &applied.plan, watch).await.map_err(interrupted)?;
-        if !has_stream {
+        if !is_bound {
             applied.pauses = self.write_pauses(&applied.observed, options.lock_timeout, watch).await?;
         }
         if options.asked.migrate {

@@ -10,7 +10,7 @@ use hatchery::{
     },
 };
 use lapin::{
-    BasicProperties,
+    BasicProperties, Confirmation,
     options::{BasicPublishOptions, ConfirmSelectOptions},
     types::ShortString,
 };
@@ -27,6 +27,9 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 /// The reader does not begin anew meanwhile: how long the stream is silent tells whether it is empty.
 const QUIET: Duration = Duration::from_hours(1);
+
+/// The routing key of every message.
+const KEY: &str = "switches";
 
 /// A message of the stream.
 pub(crate) struct Word {
@@ -114,13 +117,16 @@ impl Declarer {
             .with_message_id(short(id)?)
             .with_content_type(ShortString::from("application/json"))
             .with_delivery_mode(2);
-        let (to, key) = (short(exchange)?, short("switches")?);
+        let (to, key) = (short(exchange)?, short(KEY)?);
         let publishing = async {
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
             let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
             channel.basic_publish(to, key, options, text.as_bytes(), properties).await?.await
         };
         match timeout(within, publishing).await {
+            Ok(Ok(Confirmation::Ack(Some(_)))) => {
+                Err(BrokerError::Unroutable { exchange: exchange.to_owned(), routing_key: KEY.to_owned() })
+            }
             Ok(Ok(confirmed)) => publisher::confirmed(&confirmed, exchange),
             Ok(Err(error)) => Err(self.url.error(&error, &object)),
             Err(_) => Err(self.url.unreachable(format!("no confirm within {} s from {object}", within.as_secs()))),

@@ -194,7 +194,12 @@ async fn write(
             (
                 false,
                 _,
-                Err(error @ (BrokerError::Missing { .. } | BrokerError::Rejected { .. } | BrokerError::Refused { .. })),
+                Err(
+                    error @ (BrokerError::Missing { .. }
+                    | BrokerError::Unroutable { .. }
+                    | BrokerError::Rejected { .. }
+                    | BrokerError::Refused { .. }),
+                ),
             ) => {
                 return Err(error.into());
             }

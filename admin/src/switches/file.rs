@@ -70,6 +70,12 @@ impl Admin {
         has_stream(observed, &self.desired.owner)
     }
 
+    /// Tells whether the stream takes what is written to its exchange. An apply that was killed may have left it without its binding.
+    pub(crate) fn has_bound_stream(&self, observed: &Observed) -> bool {
+        let control = names::control(&self.desired.owner);
+        observed.bindings.iter().any(|live| live.source == control && live.destination == control)
+    }
+
     /// Returns the last snapshot under a former name of the topology, the latest first.
     async fn former(&self, observed: &Observed) -> Result<Option<Switches>, AdminError> {
         for owner in self.desired.former_owners.iter().rev().filter(|owner| has_stream(observed, owner)) {

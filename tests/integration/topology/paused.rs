@@ -217,6 +217,24 @@ async fn a_message_that_is_no_snapshot_is_never_replaced() {
     assert_eq!(paused(&bench, FILE).await, Vec::<String>::new());
 }
 
+/// An apply that was killed may leave the stream like this.
+#[rstest]
+#[case::without_its_binding("bindings", &["e", "billing.control", "q", "billing.control", "%23"])]
+#[case::without_its_exchange("exchanges", &["billing.control"])]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_apply_completes_the_stream_before_it_writes_the_pauses(#[case] kind: &str, #[case] object: &[&str]) {
+    let bench = Bench::new(FILE);
+    bench.apply();
+    pause(&bench, &["payment"]).expect(0);
+    bench.host.delete(kind, object);
+    let refused = pause(&bench, &["mail"]).expect(1);
+    assert!(refused.stderr.contains("run `topology apply`"), "{refused:?}");
+    let with_pause = FILE.replace("mail: { register: off", "mail: { paused: on, register: off");
+    bench.write(&with_pause);
+    bench.apply();
+    assert_eq!(paused(&bench, &with_pause).await, ["file type mail", "person type payment"]);
+}
+
 #[cfg(feature = "fail-points")]
 mod killed {
     use super::*;

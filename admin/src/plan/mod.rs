@@ -38,8 +38,4 @@ pub use self::{
 };
 
 #[cfg(test)]
-mod change_tests;
-#[cfg(test)]
-mod interpreter;
-#[cfg(test)]
 mod tests;

@@ -1,6 +1,8 @@
 //! Tests of plans for a small topology whose broker was changed by hand.
 
+mod changes;
 mod diff;
+mod interpreter;
 mod migration;
 mod pruning;
 mod streams;

@@ -99,10 +99,13 @@ impl Admin {
         result
     }
 
-    /// Removes the record of the register's user, unless another topology or broker uses the register, and the schedules.
+    /// Removes the record of the register's user, and the schedules, unless another topology or broker uses the register: then the schedules
+    /// in Redis are those of that one.
     async fn forget(&self, looked: Option<Looked>, watch: &dyn Watch) -> Result<(), AdminError> {
-        if let Some(Ok(free)) = looked.map(Looked::free) {
-            free.leave(watch).await;
+        match looked.map(Looked::free) {
+            Some(Ok(free)) => free.leave(watch).await,
+            Some(Err(_)) => return Ok(()),
+            None => {}
         }
         self.remove_schedules(watch).await
     }

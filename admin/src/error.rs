@@ -84,9 +84,9 @@ pub enum AdminError {
     /// The broker is as the file says, and not all schedules are armed.
     #[error("the broker is as the file says, but not all schedules are armed: {0}. Run `topology apply` again")]
     NotArmed(String),
-    /// The broker is as the file says, and the pauses of the file are not written.
+    /// The pauses of the file are not written.
     #[error(
-        "the broker is as the file says, but the pauses of the file are not written: {0}. Run `topology apply` again"
+        "the pauses of the file are not written, and other changes may be missing too: {0}. Run `topology apply` again"
     )]
     NotSwitched(String),
     /// The last message of the stream with the switches cannot be read.

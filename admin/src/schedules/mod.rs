@@ -273,7 +273,14 @@ impl Schedules {
         let now = self.0.shared.clock.shared();
         let arm = Arm { position: instant.unwrap_or(now).as_millisecond(), due: now.as_millisecond() };
         let event = Template::of(definition).extra(id.to_owned(), arm, now);
-        Ok(self.0.shared.repairer().send(&event).await?)
+        match self.0.shared.repairer().send(&event).await {
+            // The event is published, and runs without its record. An error would make people publish another one.
+            Err(RepairError::Register(error)) => {
+                tracing::warn!(%error, id = %event.id, "event published and not recorded");
+                Ok(())
+            }
+            sent => Ok(sent?),
+        }
     }
 
     fn definition(&self, name: &str) -> Result<&Definition, SchedulesError> {

@@ -22,7 +22,16 @@ impl Admin {
             let former = if known.is_none() { self.former(observed).await? } else { None };
             let now = self.time().await?;
             let next = of_file(self.topology(), known.as_ref(), former.as_ref(), now);
-            Ok::<_, AdminError>(next.map(|next| changes(&known.unwrap_or_default(), &next, now)).unwrap_or_default())
+            let has_started = known.is_some() || !self.has_stream(observed);
+            let known = known.unwrap_or_default();
+            let mut changes = next.map(|next| changes(&known, &next, now)).unwrap_or_default();
+            if !has_started {
+                // Without a snapshot workers start nothing. An apply that was killed may have left the stream so.
+                let pause =
+                    Pause { of: Paused::All, by: PausedBy::File, reason: String::new(), since: now, until: None };
+                changes.push(PauseChange { pause, begins: false });
+            }
+            Ok::<_, AdminError>(changes)
         };
         match planning.await {
             // A file without pauses has none to end most of the time.

@@ -176,22 +176,28 @@ fn a_plan_says_that_an_apply_would_be_refused() {
 #[test]
 #[ignore = "destroys topologies, whose counts of 0 have to last 12 s; scripts/test --all runs it"]
 fn a_destroy_releases_its_own_register_and_keeps_its_versions() {
+    // The armed event of the schedule waits in a queue.
+    const DESTROY: [&str; 3] = ["destroy", "--auto-approve", "--force"];
     let redis = Arc::new(Server::start(free_port(), &[]));
-    let applying = Applying::new(BILLING, &redis);
+    let applying =
+        Applying::new(&format!("{BILLING}schedules: {{ nightly: {{ type: mail, cron: '0 3 * * *' }} }}\n"), &redis);
+    let is_to_be_armed = || applying.expect_of(0, &["plan"]).contains("+ schedule nightly");
     let reserved = || given(block_on(async { applying.register().reserve(&reserve()).await.unwrap()[0] }));
     applying.expect(0, &[]);
     let before = reserved();
-    // A register that belongs to another broker stays with that broker.
+    // A register that belongs to another broker stays with that broker, and so do the schedules.
     applying.set_owner("another");
-    applying.expect_of(0, &["destroy", "--auto-approve"]);
+    applying.expect_of(0, &DESTROY);
     assert_eq!(applying.owners(), [owner("another")].into());
+    assert!(!is_to_be_armed());
     applying.expect(0, &["--moved-from", "another"]);
-    applying.expect_of(0, &["destroy", "--auto-approve"]);
+    applying.expect_of(0, &DESTROY);
     assert_eq!(applying.owners(), BTreeSet::new());
+    assert!(is_to_be_armed());
     assert!(reserved() > before);
     // An earlier destroy removed all objects and was interrupted before it wrote to Redis.
     applying.set_owner("shared");
-    applying.expect_of(0, &["destroy", "--auto-approve"]);
+    applying.expect_of(0, &DESTROY);
     assert_eq!(applying.owners(), BTreeSet::new());
 }
 

@@ -277,4 +277,15 @@ mod killed {
         bench.apply();
         assert_eq!(paused(&bench, &file).await, ["file all"]);
     }
+
+    /// A pipeline applies only what a plan calls a change.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_plan_calls_the_missing_first_snapshot_a_change() {
+        let bench = Bench::new(FILE);
+        kill(&bench, "switches.read", &["apply", "--auto-approve"]);
+        let planned = bench.expect(3, &["plan", "--detailed-exitcode"]);
+        assert!(planned.stdout.starts_with("- pause    all"), "{planned:?}");
+        bench.apply();
+        bench.expect(0, &["plan", "--detailed-exitcode"]);
+    }
 }

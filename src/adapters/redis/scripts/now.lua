@@ -1,2 +1,0 @@
--- now: an item is empty. Answers Redis's time in us.
-return each(function() reply(now_us) end)

@@ -77,7 +77,7 @@ impl RedisRegister {
             self.loss.counted();
             self.count_emptied();
         }
-        if let Some(damage) = damage.filter(|_| self.damage.is_due()) {
+        if let Some(damage) = damage {
             self.client.log_damaged(&String::from_utf8_lossy(&damage));
         }
         // A broker with another name may use the register.

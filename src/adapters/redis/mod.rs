@@ -5,7 +5,6 @@ mod calls;
 mod client;
 mod clock;
 mod counters;
-mod damage;
 mod index;
 mod items;
 mod keys;
@@ -31,7 +30,6 @@ use self::{
     client::RedisClient,
     clock::{ComparedClock, LastReading},
     counters::Counters,
-    damage::Damage,
     keys::Keys,
     loss::Loss,
 };
@@ -70,7 +68,6 @@ pub struct RedisRegister {
     /// How often Redis was found emptied since [`times_emptied`](Register::times_emptied) was last called.
     emptied: Arc<AtomicU64>,
     loss: Arc<Loss>,
-    damage: Arc<Damage>,
     /// Set once it was logged that the register may be another broker's.
     doubted: Arc<Once>,
 }
@@ -116,7 +113,6 @@ impl RedisRegister {
             counters: Arc::new(Counters::new(spec.shards)),
             emptied: Arc::default(),
             loss: Arc::new(Loss::new()),
-            damage: Arc::default(),
             doubted: Arc::new(Once::new()),
         })
     }

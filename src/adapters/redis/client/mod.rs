@@ -38,6 +38,8 @@ use crate::{
 pub(super) struct RedisClient {
     tls: Tls,
     current: Mutex<Arc<Current>>,
+    /// When the log last named a key of the index with a value that the register did not write.
+    damage_logged: Mutex<Option<Instant>>,
 }
 
 /// The servers that the URL names. A URL from a file is read again after a failure, because passwords are rotated that way.
@@ -74,8 +76,8 @@ impl fmt::Debug for RedisClient {
 
 impl RedisClient {
     pub(super) fn new(text: UrlText, tls: &Tls) -> Result<Self, RegisterError> {
-        let current = Current::new(text, tls)?;
-        Ok(Self { tls: tls.clone(), current: Mutex::new(Arc::new(current)) })
+        let current = Arc::new(Current::new(text, tls)?);
+        Ok(Self { tls: tls.clone(), current: Mutex::new(current), damage_logged: Mutex::default() })
     }
 
     /// Returns the URL without the password.
@@ -169,13 +171,27 @@ impl RedisClient {
         );
     }
 
-    /// Logs that a call has met a key of the index that it could not use.
+    /// Logs that a call has met a key of the index that it could not use, now and then while calls meet one. No call fails because of such
+    /// a key, so only the log reports it.
     pub(super) fn log_damaged(&self, key: &str) {
+        if !self.is_damage_due() {
+            return;
+        }
         let url = self.url();
         tracing::warn!(
             "Redis at {url} has a key of the index that cannot be read: {key}; events are handled as usual, but lists \
              and kept payloads are incomplete until the key is deleted"
         );
+    }
+
+    /// Whether this caller, and no other one, is to log a damaged key now.
+    fn is_damage_due(&self) -> bool {
+        let mut logged = self.damage_logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = logged.is_none_or(|logged| logged.elapsed() >= DAMAGE_PAUSE);
+        if is_due {
+            *logged = Some(Instant::now());
+        }
+        is_due
     }
 
     /// Returns the error for an answer that makes no sense.
@@ -225,6 +241,8 @@ fn topology(address: Address, tls: &Tls, shown: &str) -> RedisResult<Topology> {
 
 /// How long [`RedisClient::connect_soon`] may look for a master in a cluster.
 const CONNECT_SOON: Duration = Duration::from_secs(5);
+/// How long until the log names a damaged key again.
+const DAMAGE_PAUSE: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
 mod tests {
@@ -237,5 +255,15 @@ mod tests {
         assert!(!format!("{client:?}").contains("secret"), "{client:?}");
         let error = RedisClient::new("redis-cluster://:secret@".into(), &Tls::default()).expect_err("no address");
         assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_damaged_key_is_logged_once_a_minute() {
+        let client = RedisClient::new("redis://localhost".into(), &Tls::default()).expect("an address");
+        assert!(client.is_damage_due() && !client.is_damage_due());
+        tokio::time::advance(DAMAGE_PAUSE / 2).await;
+        assert!(!client.is_damage_due());
+        tokio::time::advance(DAMAGE_PAUSE / 2).await;
+        assert!(client.is_damage_due() && !client.is_damage_due());
     }
 }

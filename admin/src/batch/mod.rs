@@ -2,7 +2,6 @@
 //!
 //! [`Lines`] reads the lines, [`read`] understands one, and [`Batch`] carries them out, many at a time, in their order.
 
-mod answered;
 mod change;
 mod error;
 mod line;
@@ -10,10 +9,9 @@ mod lines;
 mod under_way;
 
 pub use self::{
-    answered::AnsweredLine,
     change::{Change, ChangeError, ChangeKind, ChangedEvents, ChosenEvents, Named, To, selected},
     error::LineError,
     line::{EventLine, Request, event, read},
     lines::{Lines, Numbered},
-    under_way::{Answer, Batch, Done, Refused},
+    under_way::{Answer, AnsweredLine, Batch, Done, Refused},
 };

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hatchery::internals::compile::Desired;
+use hatchery::internals::compile::{Desired, Policy};
+use serde_json::Value;
 
 use super::{
-    Action, Address, Change, Kind, Need, Object, Plan, ack_timeout, bindings, compare, leftover, migrate, policies,
-    prune,
+    Action, Address, Change, Difference, Kind, Need, Object, Plan, ack_timeout, bindings,
+    compare::{self, difference},
+    leftover, migrate, prune,
     shadow::Shadows,
     view::{QueueState, View},
 };
@@ -18,7 +20,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     let view = View::new(desired, observed);
     let shadows = Shadows::new(desired, observed);
     // The policies come first, so that no worker consumes a queue before its policy applies.
-    let mut changes: Vec<Change> = desired.policies.iter().filter_map(|own| policies::change(own, observed)).collect();
+    let mut changes: Vec<Change> = desired.policies.iter().filter_map(|own| of_policy(own, observed)).collect();
     for exchange in &desired.exchanges {
         let address = Address::new(Kind::Exchange, &exchange.name);
         changes.extend(match view.exchange(&exchange.name) {
@@ -89,6 +91,28 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     changes.sort_by_key(|change| change.action.max(Action::Change));
     let pruning = prune::steps(&view, &changes);
     Plan { owner: desired.owner.clone(), changes, migration, pruning }
+}
+
+/// Returns the change of an owned policy, if it is missing or drifted. It is owned by its name, because a policy carries no label.
+fn of_policy(own: &Policy, observed: &Observed) -> Option<Change> {
+    let address = Address::new(Kind::Policy, &own.name);
+    let object = Object::Policy(own.clone());
+    let Some(live) = observed.policies.iter().find(|live| live.name == own.name) else {
+        return Some(Change::write(Action::Create, address, object));
+    };
+    let keys: BTreeSet<&String> = own.definition.keys().chain(live.definition.keys()).collect();
+    let differences: Vec<Difference> = [
+        difference("pattern", Some(&live.pattern.as_str().into()), Some(own.pattern.as_str().into())),
+        difference("apply-to", Some(&live.apply_to.as_str().into()), Some(Policy::APPLY_TO.into())),
+        difference("priority", Some(&live.priority.into()), Some(Policy::PRIORITY.into())),
+    ]
+    .into_iter()
+    .chain(
+        keys.into_iter().map(|key| difference(key, live.definition.get(key), own.definition.get(key).map(Value::from))),
+    )
+    .flatten()
+    .collect();
+    (!differences.is_empty()).then(|| Change { differences, ..Change::write(Action::Change, address, object) })
 }
 
 fn foreign(address: Address, whose: &str, needs: Option<Need>) -> Change {

@@ -12,10 +12,8 @@ mod diff;
 mod leftover;
 mod message_count;
 mod migrate;
-mod misrouting;
 mod obstacles;
 mod order;
-mod policies;
 mod policy_keys;
 mod prune;
 mod shadow;
@@ -29,11 +27,11 @@ pub use self::{
     destroy::{Destruction, destruction},
     diff::plan,
     message_count::MessageCount,
-    misrouting::misrouting,
     obstacles::obstacles,
     order::{Counts, Plan},
     shadow::{Shadowing, shadowing},
     step::{Dated, Move, Step, Then},
+    unasked::misrouting,
     wrong_objects::{WrongObject, wrong_objects},
 };
 

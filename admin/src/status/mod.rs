@@ -4,7 +4,6 @@
 //! them.
 
 mod commands;
-mod document;
 mod failing;
 mod finding;
 mod findings;
@@ -31,11 +30,10 @@ use tokio::time::sleep;
 
 pub(crate) use self::in_memory::{counts as counts_in_memory, status as in_memory, switches as switches_in_memory};
 pub use self::{
-    document::Document,
     finding::{Cure, Failing, Finding, Letters, OpenBreaker, Queue},
     gather::Looks,
     severity::Severity,
-    summary::{Found, Status, Verdict},
+    summary::{Document, Found, Status, Verdict},
     types::{SourceLine, TypeLine, Unlisted},
     unlisted::not_listed,
 };

@@ -49,6 +49,23 @@ pub struct Status {
     pub unknown: Vec<String>,
 }
 
+/// The answer of `topology status`.
+#[derive(Serialize, JsonSchema)]
+pub struct Document<'a> {
+    /// The version of this format.
+    format_version: u32,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
+impl<'a> Document<'a> {
+    /// Returns the document of a status.
+    #[must_use]
+    pub const fn of(status: &'a Status) -> Self {
+        Self { format_version: 1, status }
+    }
+}
+
 /// How it is altogether.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

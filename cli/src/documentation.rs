@@ -4,7 +4,6 @@
 mod command_line;
 mod followed;
 mod headers;
-mod life_cycle;
 mod log;
 mod markdown;
 mod metrics;
@@ -18,8 +17,9 @@ use std::{
 
 use clap::CommandFactory as _;
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use schemars::generate::SchemaSettings;
 
-use crate::commands::Cli;
+use crate::{commands::Cli, golden::golden};
 
 /// A page: what it links to, its headings as anchors, and its blocks of code with their languages.
 #[derive(Default)]
@@ -255,4 +255,13 @@ fn every_topology_of_a_page_is_valid_and_every_block_of_json_is_json() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Writes the JSON Schema of the records on the stream of the life of events.
+#[test]
+fn the_schema_of_a_record_is_in_the_reference() {
+    let settings = SchemaSettings::default().for_serialize();
+    let schema = settings.into_generator().into_root_schema_for::<hatchery::LifeCycleRecord>().to_value();
+    let text = serde_json::to_string_pretty(&schema).expect("JSON");
+    golden("docs/reference/life-cycle.schema.json", &format!("{text}\n"));
 }

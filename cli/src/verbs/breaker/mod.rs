@@ -1,10 +1,9 @@
 //! `topology breaker`: shows the circuit breakers, and closes one.
 
-mod close;
 mod list;
 
 use clap::Subcommand;
-use hatchery_admin::breakers::Breakers;
+use hatchery_admin::breakers::{Breakers, ClosedBreaker};
 
 use crate::{args::Common, connect, exit::Exit, load, output::Output};
 
@@ -26,13 +25,36 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum Verb {
     List(list::Args),
-    Close(close::Args),
+    Close(CloseArgs),
+}
+
+/// Close the circuit breaker of a type: its events start as usual
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  topology breaker close payment
+
+Workers start the events that wait within a second. The errors from before do
+not count any more.")]
+struct CloseArgs {
+    /// The type
+    #[arg(value_name = "TYPE")]
+    event_type: String,
 }
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
     let breakers = Breakers(connect::events(common, load::topology(common, output)?, "topology breaker")?);
     match args.verb {
         Verb::List(list::Args {}) => list::run(&breakers, output).await,
-        Verb::Close(args) => close::run(&breakers, &args, output).await,
+        Verb::Close(args) => close(&breakers, &args, output).await,
     }
+}
+
+async fn close(breakers: &Breakers, args: &CloseArgs, output: Output) -> anyhow::Result<Exit> {
+    let (event_type, changed) = (&args.event_type, breakers.close(&args.event_type).await?);
+    breakers.0.flush().await;
+    let done = if changed { "is closed" } else { "was not open" };
+    let answer = ClosedBreaker { event_type: event_type.clone(), changed };
+    output.answer(&answer, || format!("The circuit breaker of {event_type} {done}.\n"))?;
+    Ok(Exit::Done)
 }

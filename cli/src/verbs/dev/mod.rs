@@ -2,19 +2,15 @@
 
 mod account;
 mod changes;
-mod echo;
 mod session;
 
 use std::{str::FromStr as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use hatchery::{Handler, parse_duration};
+use hatchery::{Handler, Outcome, Run, async_trait, internals::words::plain, parse_duration};
 use tokio::time::sleep;
 
-use self::{
-    echo::Echo,
-    session::{Dev, Handled},
-};
+use self::session::{Dev, Handled};
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
@@ -107,6 +103,26 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 
 fn handler(args: &Args) -> anyhow::Result<Option<Arc<dyn Handler>>> {
     if args.echo { Ok(Some(Arc::new(Echo))) } else { args.handler.handler() }
+}
+
+/// The handler of `--echo`: prints each event, and is done with it.
+struct Echo;
+
+#[async_trait]
+impl Handler for Echo {
+    async fn handle(&self, run: Run) -> Outcome {
+        let event = &run.event;
+        let reference = event.reference.as_ref().map(|reference| format!(" {reference}")).unwrap_or_default();
+        let payload = match str::from_utf8(&event.payload) {
+            Ok(text) => plain(text).to_string(),
+            Err(_) => format!("{} bytes", event.payload.len()),
+        };
+        let line = format!("{}{reference} {payload}\n", event.event_type);
+        // A closed output is no failure of the event.
+        match Output::raw(line.as_bytes()) {
+            Ok(()) | Err(_) => Outcome::Done,
+        }
+    }
 }
 
 /// Takes over each change of the file until `stop` is cancelled. Fails if the worker ends by itself.

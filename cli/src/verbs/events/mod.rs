@@ -8,8 +8,6 @@ mod filters;
 mod list;
 mod moving;
 mod paused;
-mod reschedule;
-mod run_now;
 mod show;
 mod table;
 #[cfg(test)]
@@ -55,8 +53,8 @@ enum Verb {
     List(list::Args),
     Show(show::Args),
     Cancel(cancel::Args),
-    Reschedule(reschedule::Args),
-    RunNow(run_now::Args),
+    Reschedule(moving::RescheduleArgs),
+    RunNow(moving::RunNowArgs),
 }
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
@@ -64,7 +62,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         Verb::List(args) => list::run(common, &args, output).await,
         Verb::Show(args) => show::run(common, &args, output).await,
         Verb::Cancel(args) => cancel::run(common, &args, output).await,
-        Verb::Reschedule(args) => reschedule::run(common, &args, output).await,
-        Verb::RunNow(args) => run_now::run(common, &args, output).await,
+        Verb::Reschedule(args) => moving::reschedule(common, &args, output).await,
+        Verb::RunNow(args) => moving::run_now(common, &args, output).await,
     }
 }

@@ -1,10 +1,13 @@
-//! Moves events to another time: the common part of `reschedule` and `run-now`.
+//! `topology events reschedule` and `run-now`: move events to another time.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use futures_util::Stream;
 use hatchery::{EventInfo, Events, EventsError, MoveOutcome, Topology};
-use hatchery_admin::batch::{Change, ChangedEvents, To};
+use hatchery_admin::{
+    batch::{Change, ChangedEvents, To},
+    notation::parse_moment,
+};
 use jiff::Timestamp;
 
 use super::{
@@ -23,13 +26,78 @@ use crate::{
     text::sentence,
 };
 
+/// Give waiting events another time: those of a reference, one by its id, or all that a filter finds
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  topology events reschedule --type hr-import --reference 1234 --delay 2h
+  topology events reschedule --type hr-import --reference 1234 \\
+    --at 2026-06-01T09:00:00Z --to 2026-07-01T09:00:00Z
+  topology events reschedule --type mail --id ID --to 2026-06-01T09:00:00Z
+  topology events reschedule --type mail --state retry --to 6h       a dry run
+  topology events reschedule --type mail --state retry --to 6h --yes
+
+Events that --reference or --id names are moved at once. Events that any other
+filter finds are only shown and counted, unless --yes is given.
+
+If the type has `keep-payload`, the event is published again for its new time
+with 0 attempts, and its former message is dropped when it is delivered. Without
+a kept payload, an event can only be moved to a later time.
+
+Exit 1: no event could be moved, none waits, or the topology was never applied.
+5: some events could not be moved.")]
+pub(super) struct RescheduleArgs {
+    #[command(flatten)]
+    chosen: Chosen,
+
+    /// The new time, or how long from now: 2h, 1d 12h
+    #[arg(long, visible_alias = "delay", value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
+    to: Timestamp,
+}
+
+pub(super) async fn reschedule(common: &Common, args: &RescheduleArgs, output: Output) -> anyhow::Result<Exit> {
+    // Times on the wire have milliseconds.
+    let to = Timestamp::from_millisecond(args.to.as_millisecond()).unwrap_or(args.to);
+    let words = Words { done: format!("Rescheduled to {to}") };
+    move_chosen(common, &args.chosen, Some(to), &words, output).await
+}
+
+/// Run waiting events now: those of a reference, one by its id, or all that a filter finds
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  topology events run-now --type hr-import --reference 1234
+  topology events run-now --type mail --id ID
+  topology events run-now --type mail --state retry              a dry run
+  topology events run-now --type mail --state retry --yes
+  topology events run-now --type mail --state dead-letter --yes
+
+Events that --reference or --id names are sent at once. Events that any other
+filter finds are only shown and counted, unless --yes is given.
+
+The event is published again, and its former message is dropped when it is
+delivered. This needs the payload, so the type must have `keep-payload`. The
+event keeps its number of attempts.
+
+Exit 1: no event could be sent, none waits, or the topology was never applied.
+5: some events could not be sent.")]
+pub(super) struct RunNowArgs {
+    #[command(flatten)]
+    chosen: Chosen,
+}
+
+pub(super) async fn run_now(common: &Common, args: &RunNowArgs, output: Output) -> anyhow::Result<Exit> {
+    let words = Words { done: "Sent to run now".to_owned() };
+    move_chosen(common, &args.chosen, None, &words, output).await
+}
+
 /// The words for people of one of the two verbs.
 pub(super) struct Words {
     pub(super) done: String,
 }
 
 /// Moves the chosen events to a time, or to now if `to` is `None`.
-pub(super) async fn run(
+async fn move_chosen(
     common: &Common,
     chosen: &Chosen,
     to: Option<Timestamp>,

@@ -47,7 +47,6 @@ mod description;
 mod figures;
 mod guard;
 mod holder;
-mod known;
 mod letters;
 mod local;
 mod lookup;

@@ -30,7 +30,6 @@ use crate::{
     breakers, change, changes,
     guard::guard,
     holder::{self, Holder},
-    known::{self, KnownEvents, NamedEvents},
     letters::{self, ChosenLetters, ShownLetter},
     operation::{Content, Operation, content, query},
     page,
@@ -38,7 +37,7 @@ use crate::{
     problem::{PROBLEM, Problem},
     publish::{self, Published},
     schedules::{self, Backfill, ExtraEvent, ListedSchedules, ShownSchedule},
-    search::{self, EventList, SearchedEvents},
+    search::{self, EventList, KnownEvents, NamedEvents, SearchedEvents},
     status,
     tokens::Right,
     topology,
@@ -91,7 +90,7 @@ const OPERATIONS: &[Operation] = &[
         query: Some(query::<NamedEvents>),
         answers: &[(200, "The events.", content::<KnownEvents>(JSON))],
         problems: &[400, 404, 422, 503],
-        route: || get(known::show),
+        route: || get(search::show),
         ..READ
     },
     changing("/v1/events/{type}/cancel", "cancel", "Cancels events that wait, and ends their runs", || {

@@ -1,10 +1,11 @@
-//! `GET /v1/events`: finds events that wait, run, are retried or were dead-lettered.
+//! `GET /v1/events` and `GET /v1/events/{type}`: finds events that wait, run, are retried or were dead-lettered, and what the register
+//! knows of events.
 
 use std::{sync::Arc, time::Duration};
 
 use axum::{
     Extension,
-    extract::State,
+    extract::{Path, State, rejection::PathRejection},
     http::{StatusCode, Uri},
     response::Response,
 };
@@ -12,14 +13,22 @@ use futures_util::{Stream, TryStreamExt as _};
 use hatchery::{EventInfo, EventsError, Filter};
 use hatchery_admin::{
     Unlisted,
+    batch::selected,
     event_view::{EventView, view},
+    location::KnownEvent,
     notation::Moment,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{answer::answer, api::Api, problem::Problem, query, tokens::Caller};
+use crate::{
+    answer::{answer, event_type},
+    api::Api,
+    problem::Problem,
+    query,
+    tokens::Caller,
+};
 
 /// How many events a list has if the request does not say.
 const USUAL: u32 = 100;
@@ -176,6 +185,42 @@ fn filter(asked: SearchedEvents) -> Result<Filter, Problem> {
         filter = filter.reason(text);
     }
     Ok(filter)
+}
+
+/// What the register knows.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct KnownEvents {
+    /// The events, also those that have ended, while the register remembers them.
+    events: Vec<KnownEvent>,
+}
+
+/// Which events.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NamedEvents {
+    /// The object that the events are about.
+    reference: Option<String>,
+    /// The id of the one event.
+    id: Option<String>,
+    /// `true`: also where the events are, from the counts of queues; takes up to twelve seconds.
+    #[serde(default)]
+    place: bool,
+}
+
+pub(crate) async fn show(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<String>, PathRejection>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let event_type = event_type(path)?;
+    let NamedEvents { reference, id, place } = query::read(&uri)?;
+    let known = api.events.show(&selected(event_type, reference, id)?).await?;
+    if known.is_empty() {
+        return Err(Problem::new(StatusCode::NOT_FOUND, "nothing is known of such an event"));
+    }
+    let _place = if place { Some(api.asking.take(&caller).await?) } else { None };
+    Ok(answer(StatusCode::OK, &KnownEvents { events: api.known(known, place).await? }))
 }
 
 #[cfg(test)]

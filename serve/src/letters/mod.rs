@@ -1,7 +1,6 @@
 //! Dead letters: lists, replays and discards.
 
 mod chosen;
-mod lines;
 mod list;
 mod sweep;
 

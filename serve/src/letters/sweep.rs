@@ -11,15 +11,13 @@ use axum::{
 use hatchery::{CancellationToken, jiff::Timestamp};
 use hatchery_admin::{
     dead_letters::{
-        Account, Bounds, DoneLetters, Due, Groups, LetterQueue, Sweep, Swept, SweptLetters, Tally, Verb, group_view,
+        Account, Bounds, DoneLetters, Due, Groups, Letter, LetterLine, LetterQueue, Sweep, Swept, SweptLetters, Tally,
+        Verb, digest, group_view, line,
     },
     notation::{Span, Time},
 };
 
-use super::{
-    chosen::{Chosen, ChosenLetters, MOST, PATIENCE, pass_over, refuse},
-    lines::Lines,
-};
+use super::chosen::{Chosen, ChosenLetters, MOST, PATIENCE, pass_over, refuse};
 use crate::{answer::answer, api::Api, body, problem::Problem, tokens::Caller};
 
 /// How long a request for a replay may be, in bytes.
@@ -28,6 +26,8 @@ const REPLAY: usize = 16 * 1024;
 const DISCARD: usize = 1024 * 1024;
 /// How many reasons are told apart.
 const REASONS: usize = 1_000;
+/// How many bytes the lines of an answer have together at most, unless one alone has more.
+const BYTES: usize = 32 * 1024 * 1024;
 
 pub(crate) async fn replay(
     State(api): State<Arc<Api>>,
@@ -113,6 +113,30 @@ async fn dry_run(
     let swept = SweptLetters::would_be(verb, tally);
     let groups = Some(groups.largest_first().iter().map(group_view).collect());
     Ok(answer(StatusCode::OK, &DoneLetters { swept, groups, lines, more, warnings }))
+}
+
+/// The letters that a discard would remove, as lines. The client saves them before it names those to remove.
+#[derive(Default)]
+struct Lines {
+    all: Vec<LetterLine>,
+    bytes: usize,
+    /// Whether a letter had no room.
+    more: bool,
+}
+
+impl Lines {
+    /// Adds a letter if it has room, and all before it had.
+    fn add(&mut self, letter: &Letter) {
+        let text = line(letter).ok().and_then(|line| String::from_utf8(line).ok());
+        let fits = |line: &String| self.all.is_empty() || self.bytes + line.len() <= BYTES;
+        match text.filter(|line| !self.more && fits(line)) {
+            Some(line) => {
+                self.bytes += line.len();
+                self.all.push(LetterLine { digest: digest(line.as_bytes()), line });
+            }
+            None => self.more = true,
+        }
+    }
 }
 
 /// Acts on one queue after the other, until as many letters are done as may be.

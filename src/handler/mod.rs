@@ -2,19 +2,19 @@
 //! two more, for programs and services (`cli/src/handler`).
 
 mod into_outcome;
-mod json;
 mod run;
 mod service;
 
-use std::future::Future;
+use std::{future::Future, marker::PhantomData};
 
 use async_trait::async_trait;
+use serde::de::DeserializeOwned;
 
 pub use self::{
     into_outcome::IntoOutcome,
     run::{Handler, Run},
 };
-pub(crate) use self::{json::Json, service::Layered};
+pub(crate) use self::service::Layered;
 pub use crate::domain::settlement::Outcome;
 
 /// A handler from an async function or closure.
@@ -31,8 +31,39 @@ where
     }
 }
 
+/// A handler that parses the payload as JSON first. An event whose payload is not a `T` is dead-lettered, because a retry
+/// would not change it.
+pub(crate) struct Json<T, F> {
+    handler: F,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T, F> Json<T, F> {
+    pub(crate) fn new(handler: F) -> Self {
+        Self { handler, payload: PhantomData }
+    }
+}
+
+#[async_trait]
+impl<T, F, R> Handler for Json<T, F>
+where
+    T: DeserializeOwned + Send + 'static,
+    F: Fn(T, Run) -> R + Send + Sync + 'static,
+    R: Future<Output: IntoOutcome> + Send,
+{
+    async fn handle(&self, run: Run) -> Outcome {
+        let payload = match run.event.json() {
+            Ok(payload) => payload,
+            Err(error) => return Outcome::dead_letter(format_args!("the payload cannot be read: {error}")),
+        };
+        (self.handler)(payload, run).await.into_outcome()
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::domain::wire::{self, Incoming, Properties};
 
@@ -43,5 +74,17 @@ pub(crate) mod tests {
         let event_type = "mail".parse().expect("a type");
         let event = wire::decode(&event_type, incoming, jiff::Timestamp::UNIX_EPOCH, || "id-1".to_owned());
         Run::of(event.expect("an event"))
+    }
+
+    #[tokio::test]
+    async fn a_payload_of_another_shape_will_never_work() {
+        let handler = Json::new(|payload: BTreeMap<String, u32>, run: Run| async move {
+            assert_eq!(run.event.payload.as_ref(), br#"{"pages": 3}"#);
+            if payload["pages"] == 3 { Ok(Outcome::Done) } else { Err("too long") }
+        });
+        assert_eq!(handler.handle(run(r#"{"pages": 3}"#)).await, Outcome::Done);
+        let expected = "the payload cannot be read: invalid type: string \"three\", expected u32 at line 1 column 17";
+        let answer = handler.handle(run(r#"{"pages": "three"}"#)).await;
+        assert_eq!(answer, Outcome::DeadLetter { reason: expected.to_owned() });
     }
 }

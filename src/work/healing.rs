@@ -3,7 +3,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{clock_watch::ClockWatch, common::Common, schedule_meters::ScheduleMeters, waiting_meters::WaitingMeters};
+use super::{
+    clock_watch::ClockWatch,
+    common::Common,
+    register_meters::{ScheduleMeters, WaitingMeters},
+};
 use crate::{
     domain::{
         schedule::{

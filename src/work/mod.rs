@@ -39,8 +39,8 @@ mod open;
 mod ordered;
 mod quarantine;
 mod readiness;
+mod register_meters;
 mod renewal;
-mod schedule_meters;
 mod scheduled;
 mod source;
 mod stage;
@@ -49,7 +49,6 @@ mod switch_reader;
 mod switches;
 #[cfg(test)]
 mod tests;
-mod waiting_meters;
 mod worker;
 
 pub use self::{builder::Worker, counters::Summary, error::WorkError, readiness::Readiness};

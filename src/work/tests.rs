@@ -2,21 +2,19 @@
 
 mod breaker;
 mod cancelled;
-mod claiming;
 mod clocks;
+mod consuming;
 mod delivered;
-mod emptied;
 mod expiring;
+mod given_back;
 mod in_order;
 mod large;
 mod logged;
 mod observed;
 mod paused;
 mod pausing;
-mod probing;
 mod publishing;
 mod quarantine;
-mod reconnecting;
 mod returned;
 mod runs;
 mod scheduled;
@@ -25,7 +23,6 @@ mod sources;
 mod unavailable;
 mod unclaimed;
 mod unsettled;
-mod waiting;
 mod world;
 
 use std::{

@@ -13,6 +13,30 @@ async fn an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() {
     assert_eq!(log.lines("the broker confirms again").len(), 1, "{:?}", log.lines(""));
 }
 
+/// Redis answers a ping and no claim.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_claims_alone_is_logged_once_when_it_begins_and_once_when_it_ends() {
+    let log = Log::default();
+    let _kept = log.keep();
+    let world = World::new(Script { deaf: true.into(), ..Script::default() });
+    for n in 0..10 {
+        let mut message = incoming("mail.now", &[]);
+        message.properties.message_id = Some(n.to_string());
+        world.put(message);
+    }
+    let stop = CancellationToken::new();
+    let worker = world.worker();
+    let worker = tokio::spawn(worker.handle("mail", |_| async { Ok::<_, String>(Outcome::Done) }).run(stop.clone()));
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(log.lines("no event of a type that needs it is started").len(), 1, "{:?}", log.lines("WARN"));
+    assert!(log.lines("Redis answers again").is_empty(), "{:?}", log.lines("WARN"));
+    world.deaf.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(log.lines("Redis answers again").len(), 1, "{:?}", log.lines("WARN"));
+    stop.cancel();
+    assert_eq!(worker.await.expect("no panic").expect("it was told to stop").done, 10);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_that_killed_its_worker_before_is_logged_when_it_runs_again() {
     let (log, world) = (Log::default(), World::default());

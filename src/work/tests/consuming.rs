@@ -1,4 +1,6 @@
-//! How long a worker waits between two tries to consume.
+//! A worker that gets no consumer: how long it waits between two tries, and whether its queues are empty meanwhile.
+
+use tokio::time::Instant;
 
 use super::*;
 
@@ -31,4 +33,20 @@ async fn the_waits_grow_with_jitter_up_to_five_seconds() {
         assert!(waits.len() >= 119, "{}", waits.len());
     }
     assert_ne!(one, other, "two workers do not come at the same times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_a_consumer_does_not_say_that_the_queue_is_empty() {
+    let world = World::default();
+    world.leaderless.store(true, Ordering::SeqCst);
+    let elected = world.clone();
+    let electing = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        elected.leaderless.store(false, Ordering::SeqCst);
+    });
+    let began = Instant::now();
+    let worker = world.worker().stop_when_empty(true).handle("mail", async |_| Ok::<_, String>(Outcome::Done));
+    worker.run(CancellationToken::new()).await.expect("it stops when empty");
+    assert!(began.elapsed() >= Duration::from_secs(10), "it ended after {:?}", began.elapsed());
+    electing.await.expect("it ends");
 }

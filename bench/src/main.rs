@@ -3,11 +3,10 @@
 //! - [`cases`]: what is measured, a file a kind of case.
 //! - [`ours`] and [`bare`]: the two sides, the library and bare lapin.
 //! - [`consumer`] and [`handled`]: a consumer that is there before its events are due, and the account of what was handled.
-//! - [`meter`]: the time and the CPU time of a part of a run.
-//! - [`latency`]: percentiles of how long an event's steps take.
+//! - [`meter`]: the time and the CPU time of a part of a run, and percentiles of how long an event's steps take.
 //! - [`peers`]: other job queues beside hatchery.
 //! - [`rounds`]: the sides in turns, and their medians.
-//! - [`report`] and [`json`]: the table, and every round.
+//! - [`report`]: the table, and the file with every round.
 
 mod args;
 mod bare;
@@ -15,18 +14,14 @@ mod cases;
 mod child;
 mod consumer;
 mod handled;
-mod json;
-mod latency;
 mod load;
 mod meter;
 mod objects;
 mod ours;
-mod pause;
 mod peers;
 mod report;
 mod rounds;
 mod side;
-mod statistics;
 mod surroundings;
 mod topology;
 
@@ -84,7 +79,7 @@ async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
     }
     report::print_about(&around.about, console);
     if let Some(file) = &args.json {
-        json::write(file, args, &around.about, &cases, &peers)?;
+        report::write(file, args, &around.about, &cases, &peers)?;
     }
     around.stage.end(console, ended.is_ok()).await;
     ended

@@ -1,16 +1,20 @@
-//! The tables, which fit 80 columns, and the list of the cases.
+//! The tables, which fit 80 columns, the list of the cases, and the file with every round.
 
+use std::{fs, path::Path};
+
+use anyhow::Context as _;
 use hatchery_soak::{
     console::Console,
     table::{Table, grouped},
 };
+use serde::Serialize;
 
 use crate::{
+    args::Args,
     cases::Case,
-    latency::Latency,
-    meter::{Cpu, Figure},
-    rounds::Results,
-    statistics::median,
+    meter::{Cpu, Figure, Latency},
+    peers,
+    rounds::{Results, median},
     surroundings::{About, load_average},
 };
 
@@ -87,6 +91,31 @@ pub(crate) fn print_about(about: &About, console: &Console) {
         "RabbitMQ {rabbitmq}, Redis {redis}, {cores} cores, load average {load_at_start} before and {} after",
         load_average()
     ));
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    about: &'a About,
+    bytes: usize,
+    prefetch: u16,
+    concurrency: u16,
+    cases: &'a [Results],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    peers: &'a [peers::Results],
+}
+
+/// Writes every round to a file.
+pub(crate) fn write(
+    file: &Path,
+    args: &Args,
+    about: &About,
+    cases: &[Results],
+    peers: &[peers::Results],
+) -> anyhow::Result<()> {
+    let Args { bytes, prefetch, concurrency, .. } = *args;
+    let content = File { about, bytes, prefetch, concurrency, cases, peers };
+    let text = serde_json::to_string_pretty(&content)?;
+    fs::write(file, text + "\n").with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Formats a ratio with at least two digits, unless it is below 0.01.

@@ -5,11 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::Context as _;
 use hatchery::{Hatchery, internals::compile};
 use hatchery_soak::{console::Console, servers::connect_to_redis, stage::Stage};
 use lapin::options::QueuePurgeOptions;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{args::Args, bare::Bare, load::INSTANT, meter::Meter, pause::Paused, topology};
+use crate::{args::Args, bare::Bare, load::INSTANT, meter::Meter, topology};
 
 pub(crate) struct Surroundings {
     pub(crate) stage: Stage,
@@ -71,7 +73,7 @@ impl Surroundings {
         Bare::connect(&self.amqp()).await
     }
 
-    /// Pauses the broker until this time, and until the result is dropped.
+    /// Pauses the broker until this time, and until the result is dropped, so that what becomes due in the meantime is due at one instant.
     pub(crate) async fn pause_broker(&self, until: Instant) -> anyhow::Result<Paused> {
         Paused::until(self.meter.broker(), until).await
     }
@@ -79,6 +81,27 @@ impl Surroundings {
     /// Returns the AMQP URL with a heartbeat so long that no side notices when the broker is paused.
     fn amqp(&self) -> String {
         format!("{}?heartbeat=600", self.stage.servers.amqp)
+    }
+}
+
+/// The broker does not run until this is dropped.
+pub(crate) struct Paused(Pid);
+
+impl Paused {
+    /// Stops the broker's process until this time.
+    async fn until(broker: u32, time: Instant) -> anyhow::Result<Self> {
+        let pid = Pid::from_raw(broker.cast_signed()).context("0 is no process")?;
+        kill_process(pid, Signal::STOP).context("cannot pause the broker")?;
+        let paused = Self(pid);
+        tokio::time::sleep_until(time.into()).await;
+        Ok(paused)
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        // Fails if the broker has ended. The connections show that.
+        let _ = kill_process(self.0, Signal::CONT);
     }
 }
 

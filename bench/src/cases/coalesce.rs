@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::end_to_end;
+use super::throughput;
 use crate::{
     handled::Handled, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type,
 };
@@ -19,7 +19,7 @@ pub(super) async fn run(around: &Surroundings, load: &Load, side: Side) -> anyho
     let (measured, runs, took) = match side {
         Side::Ours => ours(around, load).await?,
         Side::Bare => {
-            let (measured, took) = end_to_end::bare(around, TYPE, load).await?;
+            let (measured, took) = throughput::bare(around, TYPE, load).await?;
             (measured, load.events, took)
         }
     };

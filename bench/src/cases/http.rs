@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    latency::Latency, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type,
+    load::Load, meter::{Latency, Measured}, ours, side::Side, surroundings::Surroundings, topology::Type,
 };
 
 /// The lines of a batch, the most that the server takes.

@@ -3,16 +3,14 @@
 
 mod cancel;
 mod coalesce;
-mod end_to_end;
 mod http;
 mod instant;
 mod latency;
 mod order;
-mod publish;
 mod random;
 mod shards;
 mod start;
-mod work;
+mod throughput;
 
 use self::{
     Kind::{
@@ -267,9 +265,9 @@ impl Case {
 
     async fn run_side(&self, around: &Surroundings, load: &Load, side: Side) -> anyhow::Result<Measured> {
         match self.kind {
-            Publish(event_type) => publish::run(around, event_type, load, side).await,
-            Work { of, inline } => work::run(around, of, inline, load, side).await,
-            EndToEnd(event_type) => end_to_end::run(around, event_type, load, side).await,
+            Publish(event_type) => throughput::publish(around, event_type, load, side).await,
+            Work { of, inline } => throughput::work(around, of, inline, load, side).await,
+            EndToEnd(event_type) => throughput::both(around, event_type, load, side).await,
             Instant(timer) => instant::run(around, timer, load, side).await,
             LadderOrder => order::run(around, load, side).await,
             Random => random::run(around, load, side).await,

@@ -1,4 +1,4 @@
-//! Measures the time and the CPU time of a part of a run.
+//! Measures the time and the CPU time of a part of a run, and how long the steps of its events take.
 
 mod processes;
 
@@ -8,10 +8,9 @@ use std::{
 };
 
 use anyhow::Context as _;
+use hatchery_soak::lateness::Lateness;
 use serde::Serialize;
 use url::Url;
-
-use crate::latency::Latency;
 
 /// CPU time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -54,6 +53,24 @@ pub(crate) struct Measured {
     pub(crate) figures: Vec<Figure>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) latencies: Vec<Latency>,
+}
+
+/// How long a step of an event takes, as percentiles in milliseconds.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) step: &'static str,
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+}
+
+impl Latency {
+    /// Takes the percentiles of these times, which are in microseconds.
+    pub(crate) fn of(step: &'static str, micros: impl IntoIterator<Item = i64>) -> anyhow::Result<Self> {
+        let times = Lateness::of(micros);
+        let millis = |permille| anyhow::Ok(f64::from(i32::try_from(times.permille(permille))?) / 1e3);
+        Ok(Self { step, p50: millis(500)?, p99: millis(990)?, p999: millis(999)? })
+    }
 }
 
 /// A figure of a case besides its rate and its CPU time.

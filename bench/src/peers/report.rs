@@ -5,7 +5,7 @@ use hatchery_soak::{console::Console, table::Table};
 use super::results::{Phase, Results};
 use crate::{
     report::{cpu, whole},
-    statistics::median,
+    rounds::median,
 };
 
 pub(crate) fn print(all: &[Results], console: &Console) {

@@ -3,7 +3,10 @@
 use serde::Serialize;
 
 use super::program::Ran;
-use crate::{meter::Measured, rounds::Median, statistics::Middle};
+use crate::{
+    meter::Measured,
+    rounds::{Median, Middle},
+};
 
 /// A round of hatchery and of one peer.
 pub(super) struct Turn {

@@ -5,8 +5,8 @@ const UNMAPPABLE_EVERY: u32 = 100;
 /// How many objects the messages are about.
 const OBJECTS: u32 = 1_000;
 
-/// The documented examples of three services.
-const WEBHOOKS: [&str; 3] = [include_str!("issue.json"), include_str!("subscription.json"), include_str!("order.json")];
+/// The documented examples of three services, one a line: an issue, a subscription and an order.
+const WEBHOOKS: &str = include_str!("webhooks.ndjson");
 
 /// The rules for these messages, which make events of this type.
 pub(super) fn rules(event_type: &str) -> String {
@@ -29,7 +29,8 @@ pub(super) const fn is_mappable(number: u32) -> bool {
 
 /// Returns the body of this message.
 pub(super) fn body(number: u32) -> String {
-    let webhook = WEBHOOKS[number as usize % WEBHOOKS.len()].trim_end();
+    let webhooks: Vec<&str> = WEBHOOKS.lines().collect();
+    let webhook = webhooks[number as usize % webhooks.len()];
     let (id, reference) = (number.to_string(), (number % OBJECTS).to_string());
     let body = webhook.replace("ID", &id).replace("REFERENCE", &reference);
     if is_mappable(number) {

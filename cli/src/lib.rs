@@ -6,8 +6,6 @@ mod besides;
 mod commands;
 mod connect;
 mod definitions;
-#[cfg(test)]
-mod documentation;
 mod drawing;
 mod exit;
 #[cfg(test)]
@@ -34,6 +32,8 @@ mod schedules;
 mod server;
 mod stop;
 mod table;
+#[cfg(test)]
+mod tests;
 mod text;
 mod verbs;
 

@@ -83,7 +83,7 @@ fn the_page_of_the_headers_is_as_the_code_says() {
         ("CC", "Further routing keys."),
         ("BCC", "Further routing keys, which RabbitMQ removes."),
     ];
-    let code_of_the_wire = include_str!("../../../src/domain/wire.rs");
+    let code_of_the_wire = include_str!("../../../../src/domain/wire.rs");
     let rows = rabbit.map(|(name, about)| {
         assert!(code_of_the_wire.contains(&format!("\"{name}\"")), "{name}");
         let shown = if name.ends_with('-') { format!("{name}*") } else { name.to_owned() };

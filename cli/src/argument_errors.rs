@@ -131,7 +131,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::commands::Cli;
+    use crate::{commands::Cli, verbs::work};
 
     #[rstest]
     #[case("plan amqp://u:s3cret@h", "unexpected argument found")]
@@ -153,13 +153,15 @@ mod tests {
     }
 
     fn checked(line: &str) -> Result<ArgMatches, Error> {
-        let words = ["topology"].into_iter().chain(line.split(' '));
+        let words = ["topology"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
+        let words = work::ours_first(words, &Cli::command());
         without_misplaced(Cli::command(), Cli::command().try_get_matches_from(words).expect("clap takes it"))
     }
 
     #[rstest]
     #[case("plan -f amqp://u:s3cret@h", "`--file`")]
     #[case("-f amqp://u:s3cret@h plan", "`--file`")]
+    #[case("plan -famqp://u:s3cret@h", "`--file`")]
     #[case("plan --ca-file=amqp://u:s3cret@h", "`--ca-file`")]
     #[case("plan --out=amqp://u:s3cret@h", "`--out`")]
     #[case("apply amqp://u:s3cret@h", "`<PLAN>`")]
@@ -170,6 +172,8 @@ mod tests {
     #[case("events show --id amqp://u:s3cret@h/v", "`--id`")]
     #[case("work --type mail --type amqp://u:s3cret@h --exec ls", "`--type`")]
     #[case("work --type mail --exec amqp://u:s3cret@h", "`--exec`")]
+    #[case("work --type mail --exec -- amqp://u:s3cret@h", "`--exec`")]
+    #[case("work --exec true --type=amqp://u:s3cret@h", "`--type`")]
     fn a_url_is_refused_in_an_argument_that_takes_none(#[case] line: &str, #[case] says: &str) {
         let said = checked(line).expect_err("refused").to_string();
         assert!(!said.contains("s3cret") && said.contains(says), "{said}");
@@ -180,6 +184,7 @@ mod tests {
     #[case("work --type mail --http http://u:s3cret@h")]
     #[case("work --type mail --http @http://u:s3cret@h")]
     #[case("work --type mail --exec psql postgres://u:s3cret@h --type=postgres://u:s3cret@h")]
+    #[case("work --type mail --exec true -- amqp://u:s3cret@h --type amqp://u:s3cret@h")]
     #[case("publish mail --payload \"amqp://u:s3cret@h\"")]
     #[case("publish mail --reference https://example.org/@ada --id a@b")]
     #[case("publish mail --reference ssh://git@github.com/x --id https://ada@example.org/x")]

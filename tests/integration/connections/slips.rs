@@ -82,7 +82,7 @@ enum Given {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "runs the binary with 34 broken URLs for each of 12 flags; scripts/test --all runs it"]
+#[ignore = "runs the binary with three broken URLs for each of 12 flags; scripts/test --all runs it"]
 async fn no_output_shows_the_password_of_a_mistyped_url() {
     let declared = Declared::new("types: { job: { retry: { delays: [1h], max-attempts: 2 } } }").await;
     let hatchery = declared.connect().await;
@@ -106,14 +106,14 @@ async fn no_output_shows_the_password_of_a_mistyped_url() {
         ("https", "--http", "", &work),
     ];
     for (kind, (scheme, flag, variable, verb)) in kinds.into_iter().enumerate() {
-        for (number, slip) in slips(scheme).enumerate() {
-            // The kinds that share a variable take turns, so that each slip is given in all three ways.
-            let given = match (number + kind) % 3 {
+        // Each slip is given to one kind at least. No kind gets all of them: how a URL is read has its tests in `secret_url`.
+        for (turn, slip) in slips(scheme).skip(kind).step_by(11).enumerate() {
+            let given = match (turn + kind) % 3 {
                 0 => Given::Flag,
                 1 if !variable.is_empty() => Given::Variable,
                 _ => Given::File,
             };
-            let format = ["text", "json", "ndjson"][number / 3 % 3];
+            let format = ["text", "json", "ndjson"][(2 * turn + kind) % 3];
             let mut command = place.command(&["-vvv", "-o", format]);
             command.args(verb).env("RUST_LOG", "trace");
             let file = place.write("url", &slip).display().to_string();
@@ -163,7 +163,7 @@ async fn until_unavailable(place: &Place<'_>, mut command: Command) -> String {
 
 /// A URL in an argument that expects none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_output_shows_the_password_of_a_misplaced_url() {
+async fn a_misplaced_url_is_refused_before_anything_is_read_or_written_and_no_output_shows_its_password() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);
     let url = format!("amqp://u:{PASSWORD}@127.0.0.1:1/v");
@@ -171,13 +171,15 @@ async fn no_output_shows_the_password_of_a_misplaced_url() {
     let long = format!("--ampq-url={url}");
     let short = format!("-o{url}");
     let cut = format!("{PASSWORD}@127.0.0.1");
-    let lines: [&[&str]; 13] = [
+    let lines: [&[&str]; 15] = [
         &["plan", &url],
         &[&url],
         &["plan", &long],
         &["plan", &short],
         &["plan", "-o", &url],
         &["plan", "-f", &url],
+        &["plan", "--out", &url],
+        &["man", "--out", &url],
         &["plan", "--ca-file", &url],
         &["plan", "--amqp-url", "amqp://u:a", &cut],
         &["publish", "job", "--payload", "{}", "--delay", &url],
@@ -191,9 +193,8 @@ async fn no_output_shows_the_password_of_a_misplaced_url() {
         assert!(!ended.status.success() && !ended.stderr.is_empty(), "{line:?}: {ended:?}");
         assert_no_password(&format!("{line:?}"), &format!("{}{}", ended.stdout, ended.stderr));
     }
-    for variable in
-        ["AMQP_URL_FILE", "REDIS_URL_FILE", "RABBITMQ_MANAGEMENT_URL_FILE", "TOPOLOGY_FILE", "TOPOLOGY_CA_FILE"]
-    {
+    assert!(!place.path("amqp:").exists(), "the binary created a folder named after the URL");
+    for variable in ["AMQP_URL_FILE", "REDIS_URL_FILE", "RABBITMQ_MANAGEMENT_URL_FILE"] {
         let mut command = place.command(&["plan"]);
         command.env_remove("AMQP_URL").env_remove("REDIS_URL").env(variable, &url);
         if variable.starts_with("REDIS") {
@@ -203,90 +204,22 @@ async fn no_output_shows_the_password_of_a_misplaced_url() {
         assert!(!ended.status.success(), "{variable}: {ended:?}");
         assert_no_password(variable, &format!("{}{}", ended.stdout, ended.stderr));
     }
+    // `--help` shows the values of variables, unless they are hidden.
+    for variable in ["TOPOLOGY_FILE", "TOPOLOGY_CA_FILE", "TOPOLOGY_CERT_FILE", "TOPOLOGY_KEY_FILE"] {
+        for (code, line) in [(2, &["plan"][..]), (0, &["plan", "--help"])] {
+            let ended = place.run(place.command(line).env(variable, &url)).await.expect(code);
+            assert_no_password(variable, &format!("{}{}", ended.stdout, ended.stderr));
+        }
+    }
 }
 
-/// A URL, mistyped or not, in an argument that expects none is refused before the binary reads, writes or connects to
-/// anything.
+/// A reference may be a URL without a password. In a batch that is a matter of each line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "runs the binary for each argument; scripts/test --all runs it"]
-async fn an_argument_that_may_hold_a_password_is_refused_unless_it_expects_a_url() {
+async fn a_batch_publishes_no_reference_with_a_password() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);
     let url = format!("amqp://u:{PASSWORD}@127.0.0.1:1/v");
     let slash = format!("amqp://u:7321907321/{PASSWORD}@127.0.0.1:1/v");
-    let bare = format!("u:{PASSWORD}@127.0.0.1");
-    let one_slash = format!("amqp:/u:{PASSWORD}@127.0.0.1:1/v");
-    // `URL` stands for each of the four texts; arguments that are an event's data are refused for a whole URL only.
-    let names: [&str; 21] = [
-        "apply URL",
-        "apply -- URL",
-        "apply --auto-approve --moved-from URL",
-        "plan --out URL",
-        "plan --out=URL",
-        "plan -fURL",
-        "plan -f URL",
-        "plan --ca-file URL",
-        "plan --cert-file URL",
-        "publish --batch URL",
-        "publish --batch /dev/null --rejects URL",
-        "publish job --payload @URL",
-        "publish URL --payload {}",
-        "man --out URL",
-        "graph --type URL",
-        "export --vhost URL",
-        "events list --type URL",
-        "work --stop-when-empty --type job --exec URL",
-        "work --stop-when-empty --type job --exec -- URL",
-        "work --stop-when-empty --type job --type URL --http http://127.0.0.1:1",
-        "work --stop-when-empty --exec true --type=URL",
-    ];
-    let data = [
-        "publish job --payload {} --reference URL",
-        "publish job --payload {} --id URL",
-        "publish job --payload {} --correlation-id URL",
-        "events show --type job --reference URL",
-        "events cancel --type job --id URL",
-        "events list --reason URL",
-    ];
-    let mut lines: Vec<(&str, &String)> = Vec::new();
-    for slip in [&url, &slash, &bare, &one_slash] {
-        lines.extend(names.iter().map(|line| (*line, slip)));
-    }
-    for slip in [&url, &slash] {
-        lines.extend(data.iter().map(|line| (*line, slip)));
-    }
-    for (line, slip) in lines {
-        let words: Vec<String> = line.split(' ').map(|word| word.replace("URL", slip)).collect();
-        let ended = place.run(place.command(&["-vv"]).args(words).env("RUST_LOG", "trace")).await.expect(2);
-        assert_no_password(&format!("{line} {slip}"), &format!("{}{}", ended.stdout, ended.stderr));
-        assert!(ended.stderr.contains("a URL, or a text that may have a password"), "{line} {slip}: {ended:?}");
-    }
-    assert!(!place.path("amqp:").exists(), "the binary created a folder named after the URL");
-    for variable in ["TOPOLOGY_FILE", "TOPOLOGY_CA_FILE", "TOPOLOGY_CERT_FILE", "TOPOLOGY_KEY_FILE"] {
-        for slip in [&url, &slash, &bare, &one_slash] {
-            let ended = place.run(place.command(&["plan"]).env(variable, slip)).await.expect(2);
-            assert_no_password(variable, &ended.stderr);
-            let help = place.run(place.command(&["plan", "--help"]).env(variable, slip)).await.expect(0);
-            assert_no_password(variable, &help.stdout);
-        }
-    }
-
-    // Accepted: URLs in arguments that expect them, in payloads and in a program's arguments; as a reference, URLs
-    // without a password.
-    let payload = format!("\"{url}\"");
-    let (amqp, given) = (declared.host.amqp(), format!("--amqp-url={}", declared.host.amqp()));
-    let allowed: [&[&str]; 7] = [
-        &["publish", "job", "--payload", &payload],
-        &["publish", "job", "--payload", "{}", "--reference", "https://example.org/@ada"],
-        &["publish", "job", "--payload", "{}", "--reference", "ssh://git@github.com/x"],
-        &["publish", "job", "--payload", "{}", "--reference", "https://ada@example.org/x"],
-        &["publish", "job", "--payload", "{}", "--reference", "ada@example.org", "--amqp-url", &amqp],
-        &["work", "--type", "job", "--stop-when-empty", &given, "--exec", "true", &url],
-        &["work", "--type", "job", "--stop-when-empty", "--exec", "true", "--", &url, "--type", &url],
-    ];
-    for line in allowed {
-        place.run(place.command(&[]).args(line).env_remove("RUST_LOG")).await.expect(0);
-    }
     let batch = [&url, &slash, "ssh://git@github.com/x", "https://ada@example.org/x"]
         .map(|text| format!("{}\n", serde_json::json!({ "type": "job", "reference": text })))
         .concat();
@@ -321,8 +254,7 @@ async fn no_output_repeats_a_password_from_a_file() {
         "{\"type\": \"URL\"}",
         "{\"URL\": 1}",
     ];
-    for (number, slip) in slips("amqp").enumerate() {
-        let form = forms[number % forms.len()];
+    for (form, slip) in forms.into_iter().zip(slips("amqp").step_by(5)) {
         place.write("secret", &form.replace("URL", &slip));
         for verb in verbs {
             let ended = place.run(&mut place.command(verb)).await;

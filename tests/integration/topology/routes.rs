@@ -51,14 +51,14 @@ impl Wire {
     }
 
     /// Expects messages with these keys in a queue, once each and in any order, with the key as the body.
-    async fn expect(&self, queue: &str, keys: &[String]) {
+    async fn expect(&self, queue: &str, keys: &[impl AsRef<str>]) {
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         for _ in keys {
             let message = self.next(queue).await;
             assert_eq!(message.data, message.routing_key.as_str().as_bytes());
             *seen.entry(message.routing_key.to_string()).or_default() += 1;
         }
-        let expected: BTreeMap<String, usize> = keys.iter().map(|key| (key.clone(), 1)).collect();
+        let expected: BTreeMap<String, usize> = keys.iter().map(|key| (key.as_ref().to_owned(), 1)).collect();
         assert_eq!(seen, expected, "in {queue}");
     }
 
@@ -80,74 +80,44 @@ fn ladder_key(event_type: &str, millis: u64) -> String {
     Route::after(Duration::from_millis(millis), &[], ladder).key(&event_type.parse().unwrap())
 }
 
+/// Each message has its key as its body.
 #[tokio::test]
-async fn keys_without_a_delay_and_with_a_named_delay_reach_the_processing_queue() {
+async fn each_key_leads_a_message_to_the_queue_that_it_means() {
     let wire = Wire::new().await;
-    let keys = ["mail.now", "mail.50ms"].map(str::to_owned);
-    for key in &keys {
+    // At once, through a named hatchery, and on the ladder: single bits, neighbouring bits, distant bits, and all bits. The
+    // highest level is 640 ms.
+    let ladder = [10, 20, 30, 40, 80, 90, 160, 320, 330, 640, 650, 1270].map(|millis| ladder_key("mail", millis));
+    let mails: Vec<String> = ["mail.now", "mail.50ms"].map(str::to_owned).into_iter().chain(ladder).collect();
+    for key in mails.iter().map(String::as_str).chain(["hr-import.now", "mail.1h"]) {
         wire.publish("billing.scheduler", key).await;
     }
-    wire.publish("billing.scheduler", "hr-import.now").await;
-    wire.expect("billing.processor.mail", &keys).await;
-    wire.expect("billing.processor.hr-import", &["hr-import.now".to_owned()]).await;
-    wire.expect_nothing_else().await;
-}
+    wire.expect("billing.processor.mail", &mails).await;
+    wire.expect("billing.processor.hr-import", &["hr-import.now"]).await;
+    wire.expect("billing.hatchery.1h", &["mail.1h"]).await;
 
-#[tokio::test]
-async fn a_message_with_a_long_delay_waits_in_its_hatchery() {
-    let wire = Wire::new().await;
-    wire.publish("billing.scheduler", "mail.1h").await;
-    wire.expect("billing.hatchery.1h", &["mail.1h".to_owned()]).await;
-    wire.publish("billing.retry", "hr-import.1h").await;
-    wire.expect("billing.retry.hr-import.1h", &["hr-import.1h".to_owned()]).await;
-    wire.expect_nothing_else().await;
-}
-
-#[tokio::test]
-async fn ladder_keys_of_every_level_reach_the_processing_queue() {
-    let wire = Wire::new().await;
-    // Single bits, neighbouring bits, distant bits, and all bits. The highest level is 640 ms.
-    let millis = [10, 20, 30, 40, 80, 90, 160, 320, 330, 640, 650, 1270];
-    let keys: Vec<String> = millis.into_iter().map(|millis| ladder_key("mail", millis)).collect();
-    for key in &keys {
-        wire.publish("billing.scheduler", key).await;
+    // A retry returns to the queue of its type, or waits for it.
+    for key in ["mail.20ms", "hr-import.20ms", "hr-import.1h"] {
+        wire.publish("billing.retry", key).await;
     }
-    wire.expect("billing.processor.mail", &keys).await;
-    wire.expect_nothing_else().await;
-}
+    wire.expect("billing.processor.mail", &["mail.20ms"]).await;
+    wire.expect("billing.processor.hr-import", &["hr-import.20ms"]).await;
+    wire.expect("billing.retry.hr-import.1h", &["hr-import.1h"]).await;
 
-#[tokio::test]
-async fn a_retry_returns_to_the_processing_queue_of_its_type() {
-    let wire = Wire::new().await;
-    wire.publish("billing.retry", "mail.20ms").await;
-    wire.publish("billing.retry", "hr-import.20ms").await;
-    wire.expect("billing.processor.mail", &["mail.20ms".to_owned()]).await;
-    wire.expect("billing.processor.hr-import", &["hr-import.20ms".to_owned()]).await;
-    wire.expect_nothing_else().await;
-}
-
-#[tokio::test]
-async fn rejected_and_dead_lettered_messages_go_to_the_dead_letters_of_their_type() {
-    let wire = Wire::new().await;
+    // The broker dead-letters a rejected message, and a worker publishes a letter.
     wire.publish("billing.scheduler", "mail.now").await;
     let message = wire.next("billing.processor.mail").await;
     message.acker.reject(BasicRejectOptions { requeue: false }).await.unwrap();
     wire.publish("billing.dead-letter", "mail.dead-letter").await;
-    wire.expect("billing.dead-letter.mail", &["mail.now", "mail.dead-letter"].map(str::to_owned)).await;
-    wire.expect_nothing_else().await;
-}
+    wire.expect("billing.dead-letter.mail", &["mail.now", "mail.dead-letter"]).await;
 
-#[tokio::test]
-async fn a_message_without_a_binding_is_unrouted_and_not_lost() {
-    let wire = Wire::new().await;
+    // A message without a binding is not lost.
     let unknown_type = ladder_key("nobody", 30);
-    let keys = ["nobody.now", "nobody.50ms", &unknown_type, "mail.99s", "mail", "mail.10ms-9.1"].map(str::to_owned);
-    for key in &keys {
+    let lost = ["nobody.now", "nobody.50ms", &unknown_type, "mail.99s", "mail", "mail.10ms-9.1"];
+    for key in lost {
         wire.publish("billing.scheduler", key).await;
     }
     wire.publish("billing.retry", "mail.7s").await;
     wire.publish("billing.dead-letter", "nobody.dead-letter").await;
-    let all: Vec<String> = keys.into_iter().chain(["mail.7s", "nobody.dead-letter"].map(str::to_owned)).collect();
-    wire.expect("billing.unrouted", &all).await;
+    wire.expect("billing.unrouted", &[&lost[..], &["mail.7s", "nobody.dead-letter"]].concat()).await;
     wire.expect_nothing_else().await;
 }

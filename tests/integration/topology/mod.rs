@@ -1,25 +1,21 @@
 //! `plan`, `apply` and `destroy` on a real broker, and the behaviour of RabbitMQ that they rely on.
 
 mod adopted;
-mod anew;
 mod applied;
 mod blocked;
 mod classic;
 mod control;
 mod destroyed;
 mod drained;
-mod embedded;
 mod failing;
 mod interrupted;
 mod left_types;
 mod life_cycle;
 mod lock;
-mod ordered;
 mod paused;
 mod permissions;
 mod planned;
 mod port;
-mod pruned;
 mod routes;
 mod simulated;
 

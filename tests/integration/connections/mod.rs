@@ -3,9 +3,7 @@
 mod blocked;
 mod channels;
 mod cluster;
-mod identity;
 mod named;
-mod rotated;
 mod secrets;
 mod signals;
 mod slips;

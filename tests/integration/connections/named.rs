@@ -1,11 +1,14 @@
-//! The names of connections, and the virtual host that a URL leads to.
+//! The names of connections, and the broker that they lead to.
 
-use hatchery::Hatchery;
+use hatchery::internals::{
+    ports::{Broker as _, BrokerIdentity},
+    rabbitmq::{RabbitMq, connection::AmqpUrl},
+};
+use serde_json::Value;
 
 use crate::support::{
-    broker::eventually,
+    broker::{VirtualHost, eventually},
     declared::Declared,
-    private,
     process::{Place, Process},
 };
 
@@ -24,15 +27,23 @@ async fn a_workers_connections_carry_its_name() {
     worker.stop().await;
 }
 
-#[tokio::test]
-#[ignore = "starts a RabbitMQ of its own; scripts/test --all runs it"]
-async fn a_url_without_a_path_leads_to_the_default_virtual_host() {
-    let broker = private::broker().await;
-    let topology = hatchery::file::read("version: 1\nname: t\ntypes: { mail: {} }\n", "topology.yaml").unwrap();
-    let url = broker.administrator();
-    for path in ["", "/", "/%2f"] {
-        let url = format!("{}{path}", url.trim_end_matches("/%2f"));
-        let connected = Hatchery::builder(topology.clone()).amqp_url(&url).connect().await;
-        connected.unwrap_or_else(|error| panic!("{path}: {error}")).close().await;
-    }
+fn shown(overview: &Value) -> BrokerIdentity {
+    let text = |name: &str| overview[name].as_str().map(str::to_owned);
+    BrokerIdentity { cluster_name: text("cluster_name"), version: text("rabbitmq_version") }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_tells_its_cluster_name_and_version() {
+    let host = VirtualHost::new();
+    let broker = RabbitMq::new(AmqpUrl::new(&host.amqp()).unwrap(), "test");
+    let identity = broker.identity().await.unwrap();
+    assert_eq!(identity, shown(&host.overview()));
+    assert!(identity.cluster_name.is_some() && identity.version.is_some());
+    broker.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_identity_of_an_unreachable_broker_is_an_error() {
+    let url = AmqpUrl::new("amqp://127.0.0.1:1").unwrap();
+    assert!(RabbitMq::new(url, "test").identity().await.is_err());
 }

@@ -1,8 +1,6 @@
 //! An event's way through a real broker and a real Redis.
 
 mod breaker;
-mod busy;
-mod by_hand;
 mod classic;
 mod coalescing;
 mod cut;

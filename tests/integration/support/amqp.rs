@@ -131,13 +131,6 @@ impl Amqp {
         channel.basic_consume(queue.into(), "".into(), BasicConsumeOptions::default(), arguments).await.unwrap()
     }
 
-    /// Returns the next message of a queue and puts it back. Returns `None` if the queue is empty.
-    pub(crate) async fn look(&self, queue: &str) -> Option<BasicGetMessage> {
-        let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;
-        message.acker.reject(BasicRejectOptions { requeue: true }).await.unwrap();
-        Some(message)
-    }
-
     /// Waits for a message in a queue and takes it out.
     pub(crate) async fn take(&self, queue: &str) -> BasicGetMessage {
         eventually(&format!("{queue} has a message"), async || self.get(queue).await).await

@@ -75,11 +75,6 @@ impl Held {
         Self { server, nodes, script: Arc::new(Mutex::new(Script { input, output, _hold: hold })) }
     }
 
-    /// Returns the URL of the administrator. It leads to the default virtual host.
-    pub(crate) fn administrator(&self) -> String {
-        self.server.amqp.to_string()
-    }
-
     /// Creates a virtual host on this broker.
     pub(crate) fn host(&self) -> VirtualHost {
         VirtualHost::on(self.server)

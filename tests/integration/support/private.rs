@@ -70,11 +70,6 @@ impl Private {
         Self { held: Held::start(Some(&conf)), amqps, https, authority, client, is_changed: false }
     }
 
-    /// Returns the URL of the administrator. It leads to the default virtual host.
-    pub(crate) fn administrator(&self) -> String {
-        self.held.administrator()
-    }
-
     /// Creates a virtual host on this broker.
     pub(crate) fn host(&self) -> VirtualHost {
         self.held.host()

@@ -3,6 +3,4 @@
 mod answers;
 mod connections;
 mod limits;
-mod secure;
 mod service;
-mod told;

@@ -3,8 +3,7 @@
 use serde_json::json;
 
 use super::{
-    Random,
-    kills::{self, apply},
+    Random, apply, budget,
     traffic::{Ledger, Pod},
 };
 use crate::support::{broker::eventually, cli::Bench, redis};
@@ -32,7 +31,7 @@ async fn survives(name: &str, old: &str, new: &str, prepare: impl AsyncFnOnce(&B
     let new_pod = Pod::start(&format!("{name}-new"), &bench, &new, &ledger).await;
 
     bench.write(&new);
-    let mut killed = apply(&bench, &["apply", "--auto-approve", "--migrate"], &mut random, kills::budget()).await;
+    let mut killed = apply(&bench, &["apply", "--auto-approve", "--migrate"], &mut random, budget()).await;
     some_are_published(&ledger).await;
     // The old pod stops publishing, as at the end of a deployment.
     old_pod.silence();
@@ -40,7 +39,7 @@ async fn survives(name: &str, old: &str, new: &str, prepare: impl AsyncFnOnce(&B
     old_pod.stop().await;
     // Pruning also moves the events that the old worker gave back last.
     let prune = ["apply", "--auto-approve", "--migrate", "--prune"];
-    killed += apply(&bench, &prune, &mut random, kills::budget().div_ceil(2)).await;
+    killed += apply(&bench, &prune, &mut random, budget().div_ceil(2)).await;
     some_are_published(&ledger).await;
     new_pod.silence();
     let resting =

@@ -1,20 +1,23 @@
-//! A consumer in Python handles the events that hatchery publishes.
+//! A consumer in Python handles the events that hatchery publishes, and a reader in Python reads the stream of their life.
 
 use std::{fs, time::Duration};
 
-use hatchery::{NewEvent, Outcome};
+use hatchery::{LifeCycleRecord, NewEvent, Outcome};
 use jiff::Timestamp;
 use lapin::types::AMQPValue;
 use serde_json::Value;
 
-use super::example;
-use crate::status::{kinds, seen};
-use crate::support::{
-    amqp::{header, headers, long, shown},
-    broker::eventually,
-    declared::{Declared, publish},
-    process::{Place, Process},
-    workers::Working,
+use super::{example, folder};
+use crate::{
+    status::{kinds, seen},
+    support::{
+        amqp::{header, headers, long, shown},
+        broker::eventually,
+        declared::{Declared, publish},
+        process::{Place, Process, python},
+        records::Records,
+        workers::Working,
+    },
 };
 
 /// Records each event in the file `runs`, and answers as the payload says.
@@ -221,4 +224,25 @@ async fn a_worker_continues_the_attempts_of_a_consumer() {
     assert!(run.event.reason.unwrap().contains("error=\"no luck\""));
     assert_eq!(worker.stop().await.done, 1);
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_plain_client_reads_what_has_happened() {
+    let declared = Declared::new("life-cycle: all\ntypes: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    for (id, reference) in [("a", "1"), ("b", "2")] {
+        publish(&hatchery, NewEvent::new("mail", "{}").id(id).reference(reference)).await;
+    }
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let mut told = Records::open(&declared.amqp().await, "t.life-cycle").await;
+    told.reach(6, |_| true).await;
+    worker.stop().await;
+    let place = Place::new(&declared);
+    let mut command = place.program(python());
+    command.env("PYTHONDONTWRITEBYTECODE", "1").arg(folder().join("life_cycle.py"));
+    let ended = place.run(command.args(["--topology", "t", "--reference", "2", "--since-hours", "1"])).await.expect(0);
+    let records = ended.stdout.lines().map(|line| LifeCycleRecord::parse(line.as_bytes()).unwrap());
+    let told: Vec<_> = records.map(|record| (record.id.unwrap(), record.transition.to_string())).collect();
+    let expected = ["published", "started", "done"].map(|transition| ("b".to_owned(), transition.to_owned()));
+    assert_eq!(told, expected);
 }

@@ -1,9 +1,7 @@
 //! A producer and a consumer in Python that implement `docs/wire-format.md` and do not use hatchery.
 
 mod consuming;
-mod keys;
 mod publishing;
-mod recorded;
 
 use std::path::PathBuf;
 

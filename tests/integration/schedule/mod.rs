@@ -2,7 +2,6 @@
 //! with hatchery, and reads time zones with Python's `zoneinfo`.
 
 mod clocks;
-mod killed;
 mod operated;
 
 use std::{

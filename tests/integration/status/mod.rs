@@ -1,16 +1,11 @@
 //! `topology status` finds what is wrong on a real broker, and says how many events are where.
 
 mod afternoon;
-mod alarm;
-mod away;
 mod blind;
-mod delayed;
+mod findings;
 mod night;
 mod register;
-mod restarted;
-mod strangers;
 mod watched;
-mod wedged;
 
 use std::collections::BTreeSet;
 

@@ -7,7 +7,7 @@ use std::{
 
 use url::Url;
 
-use super::calls::PATIENCE;
+use super::server::PATIENCE;
 
 /// The codes of what frames contain.
 const OPEN: u8 = 0x10;

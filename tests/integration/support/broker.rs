@@ -15,7 +15,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use url::Url;
 
-pub(crate) use super::calls::{PATIENCE, block_on, call};
+pub(crate) use super::server::{PATIENCE, block_on, call};
 use super::{containers::Image, server::Server};
 
 /// The password of every test user. No output of a test may show it; [`super::cli`] checks that.

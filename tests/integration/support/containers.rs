@@ -14,7 +14,7 @@ use reqwest::Method;
 use url::Url;
 use uuid::Uuid;
 
-use super::{calls::call, server::Server};
+use super::server::{Server, call};
 
 /// The time limit for an answer of the Docker engine.
 const ANSWER: Duration = Duration::from_secs(15);

@@ -4,7 +4,6 @@ pub(crate) mod amqp;
 pub(crate) mod amqp10;
 mod answers;
 pub(crate) mod broker;
-mod calls;
 pub(crate) mod certificates;
 pub(crate) mod cli;
 pub(crate) mod clock;

@@ -7,7 +7,7 @@ use std::{
 
 use url::Url;
 
-use super::calls::PATIENCE;
+use super::server::PATIENCE;
 
 /// A connection with one open channel.
 pub(crate) struct Wire(TcpStream);

@@ -46,12 +46,9 @@ fn copied_to(due: Timestamp) -> End {
     End::Copied { due, note: Note { stage: Stage::Retry, attempts: 1, reason: None } }
 }
 
-mod alone;
 mod cancel;
-mod crashes;
 mod first;
 mod index;
-mod later;
 mod leases;
 mod life;
 mod marks;

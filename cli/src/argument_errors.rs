@@ -183,7 +183,7 @@ mod tests {
     #[case("plan --amqp-url amqp://u:s3cret@h --redis-url=redis://:s3cret@h --management-url http://u:s3cret@h")]
     #[case("work --type mail --http http://u:s3cret@h")]
     #[case("work --type mail --http @http://u:s3cret@h")]
-    #[case("work --type mail --exec psql postgres://u:s3cret@h --type=postgres://u:s3cret@h")]
+    #[case("work --type mail --exec psql postgres://u:s3cret@h")]
     #[case("work --type mail --exec true -- amqp://u:s3cret@h --type amqp://u:s3cret@h")]
     #[case("publish mail --payload \"amqp://u:s3cret@h\"")]
     #[case("publish mail --reference https://example.org/@ada --id a@b")]

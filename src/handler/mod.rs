@@ -10,11 +10,11 @@ use std::{future::Future, marker::PhantomData};
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 
+pub(crate) use self::service::Layered;
 pub use self::{
     into_outcome::IntoOutcome,
     run::{Handler, Run},
 };
-pub(crate) use self::service::Layered;
 pub use crate::domain::settlement::Outcome;
 
 /// A handler from an async function or closure.

@@ -13,7 +13,12 @@ use tokio::{
 };
 
 use crate::{
-    load::Load, meter::{Latency, Measured}, ours, side::Side, surroundings::Surroundings, topology::Type,
+    load::Load,
+    meter::{Latency, Measured},
+    ours,
+    side::Side,
+    surroundings::Surroundings,
+    topology::Type,
 };
 
 /// The lines of a batch, the most that the server takes.

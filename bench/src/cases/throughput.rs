@@ -10,7 +10,12 @@ use crate::{
 };
 
 /// Publishes events that are due now, with confirms.
-pub(super) async fn publish(around: &Surroundings, event_type: Type, load: &Load, side: Side) -> anyhow::Result<Measured> {
+pub(super) async fn publish(
+    around: &Surroundings,
+    event_type: Type,
+    load: &Load,
+    side: Side,
+) -> anyhow::Result<Measured> {
     match side {
         Side::Ours => {
             let hatchery = around.hatchery().await?;

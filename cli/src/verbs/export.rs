@@ -21,8 +21,8 @@ Use this for a broker that has none of these objects yet. An import never
 changes an existing queue or exchange: RabbitMQ reports success, and leaves the
 arguments as they are. An import removes no binding either. To change a
 topology, use `topology apply`, which finds the differences. `topology plan`
-shows whether an import was complete. Schedules are no objects of the broker:
-`topology apply` arms them.")]
+shows whether an import was complete. Then run `topology apply` all the same:
+workers start nothing before it has run once, and it arms the schedules.")]
 pub(crate) struct Args {
     /// The virtual host that the objects are in [default: the AMQP URL's]
     #[arg(long, value_name = "NAME")]

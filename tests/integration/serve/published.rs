@@ -41,14 +41,20 @@ async fn an_id_is_known_only_where_it_names_one_event_and_redis_has_it() {
     let types = "types: { mail: {}, latest: { coalesce: latest }, plain: { register: off } }";
     let declared = Declared::new(types).await;
     let serving = Serving::start(&declared).await;
-    for (event, status) in [
-        (json!({ "type": "latest", "reference": "1", "id": "a" }), 201),
-        (json!({ "type": "latest", "id": "a" }), 200),
-        (json!({ "type": "plain", "id": "a" }), 201),
-        (json!({ "type": "mail", "id": "a", "reference": "1", "delay": "1h" }), 200),
+    for (event, is_known) in [
+        (json!({ "type": "latest", "reference": "1", "id": "a" }), false),
+        (json!({ "type": "latest", "id": "a" }), true),
+        (json!({ "type": "plain", "id": "a" }), false),
+        (json!({ "type": "mail", "id": "a", "reference": "1", "delay": "1h" }), true),
     ] {
         serving.publish(&event).await.expect(201);
-        serving.publish(&event).await.expect(status);
+        if is_known {
+            // Redis may take too long on a busy machine, and then the id counts as new.
+            let again = async || (serving.publish(&event).await.status == 200).then_some(());
+            eventually("the id is known", again).await;
+        } else {
+            serving.publish(&event).await.expect(201);
+        }
     }
     assert_eq!(serving.publish(&json!({ "type": "mail", "id": "b" })).await.expect(201).text, r#"{"id":"b"}"#);
 }

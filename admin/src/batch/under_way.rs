@@ -73,7 +73,7 @@ pub enum Done {
     Changed(ChangedEvents),
 }
 
-/// The result of one line of a batch, as JSON.
+/// The result of one line of a batch.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AnsweredLine {
     /// The number of the line, from 1.

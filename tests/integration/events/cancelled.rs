@@ -96,7 +96,7 @@ async fn a_line_of_a_batch_cancels_or_reschedules_what_was_published_before_it_a
         json!({ "line": 4 * TIMES + 1, "results": { "remembered": 1 }, "ids": [] }),
         json!({ "line": 4 * TIMES + 2, "error": "no such event waits" }),
     ];
-    assert_eq!(answers[4 * TIMES..], last);
+    assert_eq!(answers[4 * TIMES..], last, "{ended:?}");
     assert_eq!(place.lines("rejects").len(), 1);
     let listed = place.run(&mut place.command(&["events", "list", "-o", "ndjson"])).await.expect(0).stdout;
     let listed: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -22,7 +22,7 @@ pub(super) async fn publish(
             let mut measuring = around.meter.begin()?;
             ours::publish_now(&hatchery, event_type, load).await?;
             measuring.stop_clock();
-            // What the register still has to learn is sent now.
+            // Closing sends what the register still has to learn.
             hatchery.close().await;
             measuring.end(load.events)
         }

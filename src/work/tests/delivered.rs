@@ -1,4 +1,4 @@
-//! What becomes of a delivery: by what it holds, and by what the register answers to its claim.
+//! The end of a delivery, by what it holds, and by what the register answers to its claim.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a program gets, and the meaning of its exit status and answer. In most of these tests the program is `sh`, and the
+//! The input of a program, and the meaning of its exit status and answer. In most of these tests the program is `sh`, and the
 //! payload is its script.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a worker logs at its start and about the runs of its programs, with their output, and the variables that it passes on to
+//! The log of a worker at its start and about the runs of its programs, with their output, and the variables that it passes on to
 //! them.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What clients are answered when not all is well: slow clients, wrong paths, a broker that is unreachable, silent or blocked,
+//! The answers to clients when not all is well: slow clients, wrong paths, a broker that is unreachable, silent or blocked,
 //! and a server that stops.
 
 use reqwest::Method;

@@ -246,13 +246,15 @@ async fn a_type_that_keeps_its_order_keeps_it_over_an_opening() {
     let (provider, runs) = (Provider::default(), Runs::default());
     let workers = [provider.worker(&declared.connect().await, "pay", &runs), provider.worker(&hatchery, "pay", &runs)];
     until_phase("the breaker is open", &hatchery, "pay", is_open).await;
-    let failed = runs.count();
     provider.is_mended();
     assert!(Breakers(hatchery.events()).close("pay").await.unwrap());
-    let seen = runs.reach(failed + 50).await;
-    let ids: Vec<String> = seen.into_iter().map(|seen| seen.event.id).collect();
-    assert!(ids[..failed].iter().all(|id| id == "pay-0"), "{ids:?}");
-    assert_eq!(ids[failed..], (0..50).map(|n| format!("pay-{n}")).collect::<Vec<_>>());
+    let are_done = async || (provider.succeeded.load(Ordering::SeqCst) == 50).then_some(());
+    eventually("all events are done", are_done).await;
+    let ids: Vec<String> = runs.seen().into_iter().map(|seen| seen.event.id).collect();
+    // A run of the first event that was under way at the opening may have gone well.
+    let first = ids.iter().take_while(|id| *id == "pay-0").count();
+    assert!(first > 10, "{ids:?}");
+    assert_eq!(ids[first..], (1..50).map(|n| format!("pay-{n}")).collect::<Vec<_>>());
     for worker in workers {
         worker.stop().await;
     }

@@ -105,8 +105,9 @@ mod tests {
 
     use super::*;
 
-    async fn all(input: &[u8]) -> Vec<(u64, Vec<u8>, bool)> {
-        let mut lines = Lines::new(tokio::io::BufReader::with_capacity(3, input));
+    /// Reads the input in chunks of so many bytes.
+    async fn all(input: &[u8], chunk: usize) -> Vec<(u64, Vec<u8>, bool)> {
+        let mut lines = Lines::new(tokio::io::BufReader::with_capacity(chunk, input));
         let mut read = Vec::new();
         while let Some(Numbered { number, mut line, cut }) = lines.next().await.expect("memory can be read") {
             if cut {
@@ -119,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_keep_their_numbers_and_the_last_line_needs_no_line_ending() {
-        let read = all(b"one\n\n \t\r\ntwo\r\nthree").await;
+        let read = all(b"one\n\n \t\r\ntwo\r\nthree", 3).await;
         let expected = [(1, "one"), (4, "two"), (5, "three")].map(|(n, text)| (n, text.as_bytes().to_vec(), false));
         assert_eq!(read, expected);
     }
@@ -127,7 +128,7 @@ mod tests {
     #[tokio::test]
     async fn a_line_that_is_too_long_comes_in_parts_and_the_next_one_is_whole() {
         let input = [vec![b'x'; LONGEST + 10], b"\nnext\n".to_vec(), vec![b'x'; LONGEST + 1]].concat();
-        let read = all(&input).await;
+        let read = all(&input, 10_001).await;
         assert_eq!(
             read.iter().map(|(n, line, cut)| (*n, line.len(), *cut)).collect::<Vec<_>>(),
             [(1, LONGEST + 10, true), (2, 4, false), (3, LONGEST + 1, true)]

@@ -122,8 +122,13 @@ fn as_if_new(broker: &Broker, desired: &Desired, files: &[Topology]) -> Result<(
     Ok(())
 }
 
+/// Each takes a quarter of a second in a debug build. `scripts/test --all` tries more, by `PROPTEST_CASES`.
+fn tries() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(16)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: tries(), ..ProptestConfig::default() })]
 
     #[test]
     fn no_event_is_lost_by_any_change_killed_at_any_step(case in cases()) {

@@ -32,14 +32,24 @@ have() {
   return 1
 }
 
-# all_end_well NAME PID…: waits for processes, each given by a name and its id. Exits with 1 and names those that failed.
+# beside NAME COMMAND…: begins a command that runs beside others, and puts its name before each of its lines.
+beside() {
+  local name=$1
+  shift
+  # Of a pipeline without the parentheses, bash would forget how its first command ended.
+  ("$@" 2>&1 | sed -u "s/^/$name | /") &
+  BESIDE+=("$!" "$name")
+}
+BESIDE=()
+
+# all_end_well: waits for what runs beside. Exits with 1 and names what failed.
 all_end_well() {
-  local failed=()
-  while [ $# -gt 0 ]; do
-    wait "$2" || failed+=("$1")
-    shift 2
+  local failed=() n
+  for ((n = 0; n < ${#BESIDE[@]}; n += 2)); do
+    wait "${BESIDE[n]}" || failed+=("${BESIDE[n + 1]}")
   done
+  BESIDE=()
   [ ${#failed[@]} -eq 0 ] && return
-  echo "failed: ${failed[*]}" >&2
+  printf 'failed: %s\n' "${failed[@]}" >&2
   exit 1
 }

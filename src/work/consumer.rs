@@ -96,8 +96,9 @@ impl Consumer {
         self.state = ConsumerState::Opening { opening: Box::pin(opening), is_probe };
     }
 
-    /// Leaves the consumer. The deliveries stay with the worker. `is_paused`: people have paused the type, so the next consumer does not
-    /// wait for long.
+    /// Leaves the consumer. The deliveries stay with the worker. One that is being opened is left once it is open: RabbitMQ may have
+    /// delivered to it, and would count what comes back. `is_paused`: people have paused the type, so the next consumer does not wait for
+    /// long.
     pub(super) fn leave(&mut self, is_paused: bool) {
         let idle = ConsumerState::Idle { until: Instant::now() };
         self.state = match std::mem::replace(&mut self.state, idle) {
@@ -112,9 +113,16 @@ impl Consumer {
                     rest
                 }))
             }
-            ConsumerState::Opening { .. } => ConsumerState::Idle { until: Instant::now() },
             state => state,
         };
+    }
+
+    /// Leaves the consumer because the worker stops, which waits for no consumer that is being opened.
+    pub(super) fn stop(&mut self) {
+        if matches!(self.state, ConsumerState::Opening { .. }) {
+            self.state = ConsumerState::Idle { until: Instant::now() };
+        }
+        self.leave(false);
     }
 
     /// Whether a consumer that has ended by itself is still to be closed.

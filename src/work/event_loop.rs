@@ -209,10 +209,10 @@ impl Loop {
         let is_idle = self.consumer.idle_until().is_some_and(|at| at <= Instant::now());
         match intake {
             Intake::Stop => {
-                self.consumer.leave(false);
+                self.consumer.stop();
                 self.give_all_back();
             }
-            _ if self.until.is_cancelled() => self.consumer.leave(false),
+            _ if self.until.is_cancelled() => self.consumer.stop(),
             Intake::Paused { .. } => self.consumer.leave(true),
             // A probe keeps its event, which is claimed again once Redis answers.
             Intake::Leave { .. } if is_probe == Some(true) => {}

@@ -166,6 +166,7 @@ impl Broker for MemoryBroker {
     ) -> Result<Box<dyn Deliveries>, BrokerError> {
         if let Some(script) = &self.shared.script {
             script.consume()?;
+            script.consume_answers().await;
         }
         let mut state = self.shared.state();
         state.require(queue)?;

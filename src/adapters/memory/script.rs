@@ -70,6 +70,8 @@ pub struct Script {
     pub(crate) stuck: AtomicUsize,
     /// How long the broker takes to confirm a message that it has taken.
     pub(crate) confirms_after: Mutex<Duration>,
+    /// How long the broker takes to answer a `basic.consume`. It delivers before.
+    pub(crate) consumes_take: Mutex<Duration>,
     /// How long the broker takes to answer a `basic.get`.
     pub(crate) gets_take: Mutex<Duration>,
     /// Each confirm waits for a permit of this semaphore and keeps it.
@@ -218,6 +220,16 @@ impl Script {
             confirms.acquire().await.expect("it is open").forget();
         }
         self.unconfirmed.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Waits until the answer to a `basic.consume` comes. Who stops waiting gives back what was delivered meanwhile.
+    pub(super) async fn consume_answers(&self) {
+        let takes = *lock(&self.consumes_take);
+        if !takes.is_zero() {
+            self.came_back.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(takes).await;
+            self.came_back.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// Waits until the answer to a `basic.get` comes.

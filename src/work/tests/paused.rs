@@ -114,6 +114,27 @@ async fn what_runs_is_finished_and_what_waits_stays_in_memory(#[case] of: Paused
     worker.stop().await;
 }
 
+/// RabbitMQ delivers before it answers, and would count what comes back.
+#[rstest]
+#[case::claimed("mail")]
+#[case::unregistered("plain")]
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_being_opened_at_a_pause_gives_nothing_back(#[case] name: &str) {
+    let takes = Mutex::new(Duration::from_secs(4));
+    let world = World::new(Script { consumes_take: takes, ..Script::default() });
+    world.put(named(&format!("{name}.now"), "held"));
+    let worker = Working::start(&world, &[name], Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(world.came_back(), 1, "a consumer is being opened");
+    write(&world, 1, [paused(event_type(name), None)]);
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!((runs(&world), world.came_back()), (Vec::new(), 0));
+    write(&world, 2, []);
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!((runs(&world), world.came_back()), (vec!["held".to_owned()], 0));
+    worker.stop().await;
+}
+
 /// A suspect is to run alone, and asks by itself.
 #[rstest]
 #[case::granted(&[])]

@@ -10,8 +10,6 @@ mod drawing;
 mod exit;
 #[cfg(test)]
 mod golden;
-#[cfg(test)]
-mod graph;
 #[doc(hidden)]
 pub mod handler;
 mod help;

@@ -127,10 +127,10 @@ mod tests {
     use super::*;
     use crate::golden::screens;
 
-    /// The golden screens: `tests/screens/man.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// The golden screens: `tests/screens/verbs.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
     fn an_answer_is_as_it_was_drawn() {
-        screens("man/written", |columns| text(27, Path::new("/usr/local/share/man/man1"), columns));
+        screens("verbs/man-written", |columns| text(27, Path::new("/usr/local/share/man/man1"), columns));
     }
 
     #[test]

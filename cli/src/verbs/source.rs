@@ -281,18 +281,18 @@ sources:
         test(&topology, source("hr", &topology).expect("a source"), &message)
     }
 
-    /// The golden screens are in `tests/screens/source.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// The golden screens are in `tests/screens/verbs.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
     fn a_test_is_as_it_was_drawn() {
         let body = r#"{"kind":"terminated","notify":true,"employee":{"number":1234,"end_date":"20260601","name":"Ada Lovelace, Countess"}}"#;
-        for (name, columns) in [("events-80", 80), ("events-pipe", usize::MAX)] {
+        for (name, columns) in [("source-events-80", 80), ("source-events-pipe", usize::MAX)] {
             let plain = anstream::adapter::strip_str(&text(&tested(Some("m-1"), body), columns)).to_string();
-            part(&format!("source/{name}"), &plain);
+            part(&format!("verbs/{name}"), &plain);
         }
         let anonymous = r#"{"kind":"terminated","employee":{"number":"1"}}"#;
         let plain = anstream::adapter::strip_str(&text(&tested(None, anonymous), 80)).to_string();
-        part("source/new-id", &plain);
-        part("source/none", &text(&tested(None, "{}"), 80));
+        part("verbs/source-new-id", &plain);
+        part("verbs/source-none", &text(&tested(None, "{}"), 80));
     }
 
     #[test]

@@ -215,30 +215,29 @@ mod tests {
         screens("validate/long", |columns| draw(&error, true, columns) + "\n");
     }
 
-    /// The golden files are `tests/screens/warned.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[rstest]
-    #[case::none("none", "redis: { dedup-retention: 31m }\ntypes: { mail: {} }")]
+    #[case::none("warned-none", "redis: { dedup-retention: 31m }\ntypes: { mail: {} }")]
     #[case::dedup_retention(
-        "dedup-retention",
+        "warned-dedup-retention",
         "redis: { dedup-retention: 30m }\n\
          types: { mail: {}, plain: { register: off }, rare: { retry: { delays: [15m, 20m] } }, slow: { retry: { delays: [15m] } } }"
     )]
     #[case::retry_delays(
-        "retry-delays",
+        "warned-retry-delays",
         "defaults: { retry: { delays: [1s, 1m, 1h, 1d], max-attempts: 3 } }\n\
          types: { enough: { retry: { max-attempts: 5 } }, few: {}, once: { retry: { delays: [1s], max-attempts: 1 } }, \
          never: { on-failure: drop }, strict: { on-failure: block } }"
     )]
     #[case::sources(
-        "sources",
+        "warned-sources",
         "types: { mail: {} }\nsources: { hr: { queue: q, events: [ { type: mail } ] }, own: { declare: on, id: /id, events: [ { type: mail } ] } }"
     )]
-    #[case::ack_timeout("ack-timeout", "ack-timeout: 2h\ntypes: { mail: {} }")]
-    #[case::classic("classic", "queue-type: classic\ntypes: { mail: {}, plain: { register: off } }")]
+    #[case::ack_timeout("warned-ack-timeout", "ack-timeout: 2h\ntypes: { mail: {} }")]
+    #[case::classic("warned-classic", "queue-type: classic\ntypes: { mail: {}, plain: { register: off } }")]
     fn a_guarantee_that_is_given_up_is_reported(#[case] name: &str, #[case] file: &str) {
         let topology = hatchery::file::read(&format!("version: 1\nname: billing\n{file}\n"), "topology.yaml");
         let warnings = warnings(&topology.expect("valid"));
-        screens(&format!("warned/{name}"), |columns| {
+        screens(&format!("validate/{name}"), |columns| {
             warnings.iter().map(|text| warning(text, columns) + "\n").collect::<String>()
         });
     }

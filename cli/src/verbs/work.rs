@@ -294,13 +294,13 @@ mod tests {
     #[test]
     fn a_summary_is_as_it_was_drawn() {
         let mut summary = Summary::default();
-        screens("work/nothing", |columns| text(&summary, columns));
+        screens("verbs/work-nothing", |columns| text(&summary, columns));
         (summary.done, summary.discarded, summary.retried, summary.dropped) = (120_000, 3, 1_204, 2);
         (summary.requeued, summary.dead_lettered, summary.expired) = (4, 17, 6);
         (summary.poisoned, summary.rejected) = (1, 1);
         (summary.replaced, summary.stale, summary.given_back, summary.put_aside) = (30, 5, 10, 1);
         summary.cancelled = 6;
-        screens("work/everything", |columns| text(&summary, columns));
+        screens("verbs/work-everything", |columns| text(&summary, columns));
     }
 
     #[rstest]

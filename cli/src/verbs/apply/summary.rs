@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::golden::screens;
 
-    /// The golden screens: `tests/screens/apply.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// The golden screens: `tests/screens/verbs.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
     fn leftovers_of_one_cause_are_told_together() {
         let told = |name: &str, why: &str| (Address::new(Kind::Queue, name), why.to_owned());
@@ -82,8 +82,8 @@ mod tests {
             schedules: Vec::new(),
             pauses: Vec::new(),
         };
-        screens("apply/not-removed", |_| stays(&applied).expect("a note") + "\n");
-        screens("apply/applied", |_| text(&applied, Duration::from_millis(2_340)).expect("something was done"));
+        screens("verbs/apply-not-removed", |_| stays(&applied).expect("a note") + "\n");
+        screens("verbs/apply-applied", |_| text(&applied, Duration::from_millis(2_340)).expect("something was done"));
     }
 
     fn no_plan() -> Plan {

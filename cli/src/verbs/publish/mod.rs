@@ -283,12 +283,12 @@ mod tests {
         hatchery_admin::batch::event(sent.as_bytes()).expect("an event");
     }
 
-    /// The golden screens: `tests/screens/publish.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// The golden screens: `tests/screens/verbs.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
     fn an_answer_is_as_it_was_drawn() {
-        screens("publish/event", |_| text("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11"));
-        screens("publish/batch", |_| batch::counted(120_000, 0, 3));
-        screens("publish/batch-with-changes", |_| batch::counted(120_000, 17, 3));
+        screens("verbs/publish-event", |_| text("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11"));
+        screens("verbs/publish-batch", |_| batch::counted(120_000, 0, 3));
+        screens("verbs/publish-batch-with-changes", |_| batch::counted(120_000, 17, 3));
     }
 
     #[test]

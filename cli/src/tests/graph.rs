@@ -1,14 +1,15 @@
-//! Compares pictures with the files in `tests/graph`, and with the picture in the README. `UPDATE_GOLDEN=1` writes them
-//! again.
+//! Compares pictures with `tests/screens/graph.txt`, and with the picture in the README. `UPDATE_GOLDEN=1` writes them again.
 
 use std::fmt::Write as _;
 
 use hatchery::internals::{compile::compile, spec::Topology};
-use hatchery_admin::names::{self, Names};
+use hatchery_admin::{
+    graph::{picture::Swimlane, *},
+    names::{self, Names},
+};
 use proptest::prelude::*;
 use rstest::rstest;
 
-use super::{picture::Swimlane, *};
 use crate::golden::{golden, part, screens};
 
 const BILLING: &str = include_str!("../../../topology.yaml");
@@ -36,10 +37,10 @@ fn many() -> Topology {
 }
 
 #[rstest]
-#[case("mmd", mermaid)]
-#[case("dot", dot)]
-fn each_format_draws_the_golden_picture(#[case] extension: &str, #[case] draw: fn(&Picture) -> String) {
-    golden(&format!("tests/graph/billing.{extension}"), &draw(&Picture::new(&topology(BILLING))));
+#[case("billing.mmd", mermaid)]
+#[case("billing.dot", dot)]
+fn each_format_draws_the_golden_picture(#[case] name: &str, #[case] draw: fn(&Picture) -> String) {
+    part(&format!("graph/{name}"), &draw(&Picture::new(&topology(BILLING))));
 }
 
 #[rstest]
@@ -65,11 +66,11 @@ schedules:
 ";
 
 #[rstest]
-#[case("mmd", mermaid)]
-#[case("dot", dot)]
-#[case("svg", svg)]
-fn sources_and_schedules_are_drawn(#[case] extension: &str, #[case] draw: fn(&Picture) -> String) {
-    golden(&format!("tests/graph/sources.{extension}"), &draw(&Picture::new(&topology(SOURCES))));
+#[case("sources.mmd", mermaid)]
+#[case("sources.dot", dot)]
+#[case("sources.svg", svg)]
+fn sources_and_schedules_are_drawn(#[case] name: &str, #[case] draw: fn(&Picture) -> String) {
+    part(&format!("graph/{name}"), &draw(&Picture::new(&topology(SOURCES))));
     let chosen = ["mail".parse().expect("a word")].into();
     assert!(!draw(&Picture::of(&topology(SOURCES), &chosen)).contains("nightly-import"));
 }

@@ -9,7 +9,7 @@ use lapin::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::digits::without_digits;
+use super::keys::without_digits;
 use crate::support::amqp::Amqp;
 
 /// A message in a queue.

@@ -3,7 +3,6 @@
 //!
 //! `tests/released/VERSION` has the recording of a release. `HATCHERY_RECORD=VERSION` makes one (docs/making-a-release.md).
 
-mod digits;
 mod keys;
 mod messages;
 

@@ -5,10 +5,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use clap::{Parser, value_parser};
 
-use crate::{
-    load::{JOINED, Load},
-    side::Side,
-};
+use crate::load::{JOINED, Load, Side};
 
 /// Measures what an event costs with hatchery, beside bare lapin.
 #[derive(Parser)]

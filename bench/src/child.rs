@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use hatchery_soak::stage::connect_from_environment;
 use tokio::io::AsyncReadExt as _;
 
-use crate::{args::Args, bare::Bare, handled::Handled, ours, side::Side, topology::Type};
+use crate::{args::Args, bare::Bare, handled::Handled, load::Side, ours, topology::Type};
 
 pub(crate) const TYPE: Type = Type::Each;
 /// The first event was handled.

@@ -7,7 +7,14 @@ use hatchery::Hatchery;
 use lapin::{options::QueueDeclareOptions, types::FieldTable};
 use tokio::{task::JoinHandle, time::timeout};
 
-use crate::{bare::Bare, handled::Handled, load::Load, ours, side::Side, surroundings::Surroundings, topology::Type};
+use crate::{
+    bare::Bare,
+    handled::Handled,
+    load::{Load, Side},
+    ours,
+    surroundings::Surroundings,
+    topology::Type,
+};
 
 /// How long a consumer may take to connect.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,12 +59,7 @@ impl Consumer {
     }
 
     /// Starts a bare consumer of a queue, and waits until the broker knows it.
-    pub(crate) async fn bare(
-        around: &Surroundings,
-        queue: &str,
-        load: &Load,
-        handled: &Arc<Handled>,
-    ) -> anyhow::Result<Self> {
+    async fn bare(around: &Surroundings, queue: &str, load: &Load, handled: &Arc<Handled>) -> anyhow::Result<Self> {
         let bare = Arc::new(around.bare().await?);
         let task = tokio::spawn({
             let (bare, queue, load, handled) = (Arc::clone(&bare), queue.to_owned(), load.clone(), Arc::clone(handled));

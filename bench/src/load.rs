@@ -1,4 +1,4 @@
-//! How much is published and worked in one round of a case.
+//! A round of a case: which side does the work, and how much of it.
 
 use std::time::Duration;
 
@@ -44,5 +44,24 @@ impl Load {
     /// Returns how long a side may take to handle all events. It is stuck if it takes longer.
     pub(crate) fn limit(&self) -> Duration {
         Duration::from_mins(1) + self.wait() + Duration::from_secs((self.events / STUCK).into())
+    }
+}
+
+/// Who does the work of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Side {
+    /// Hatchery.
+    Ours,
+    /// The baseline.
+    Bare,
+}
+
+impl Side {
+    /// Returns the value of the argument that names the side.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Bare => "bare",
+        }
     }
 }

@@ -16,12 +16,10 @@ mod consumer;
 mod handled;
 mod load;
 mod meter;
-mod objects;
 mod ours;
 mod peers;
 mod report;
 mod rounds;
-mod side;
 mod surroundings;
 mod topology;
 

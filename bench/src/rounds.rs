@@ -6,8 +6,8 @@ use serde::Serialize;
 use crate::{
     args::Args,
     cases::Case,
+    load::Side,
     meter::{Cpu, Figure, Latency, Measured},
-    side::Side,
     surroundings::Surroundings,
 };
 

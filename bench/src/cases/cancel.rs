@@ -9,7 +9,13 @@ use hatchery::EventSelector;
 use hatchery_soak::servers::connect_to_redis;
 use jiff::Timestamp;
 
-use crate::{load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type};
+use crate::{
+    load::{Load, Side},
+    meter::Measured,
+    ours,
+    surroundings::Surroundings,
+    topology::Type,
+};
 
 const TYPE: Type = Type::Latest;
 /// The level of the ladder whose queue the events wait in, three days at most. They make no hop meanwhile, so the broker has

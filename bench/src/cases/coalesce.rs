@@ -8,7 +8,12 @@ use std::{
 
 use super::throughput;
 use crate::{
-    handled::Handled, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type,
+    handled::Handled,
+    load::{Load, Side},
+    meter::Measured,
+    ours,
+    surroundings::Surroundings,
+    topology::Type,
 };
 
 const TYPE: Type = Type::Windowed;

@@ -13,10 +13,9 @@ use tokio::{
 };
 
 use crate::{
-    load::Load,
+    load::{Load, Side},
     meter::{Latency, Measured},
     ours,
-    side::Side,
     surroundings::Surroundings,
     topology::Type,
 };

@@ -10,7 +10,12 @@ use anyhow::ensure;
 use jiff::Timestamp;
 
 use crate::{
-    consumer::Consumer, handled::Handled, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings,
+    consumer::Consumer,
+    handled::Handled,
+    load::{Load, Side},
+    meter::Measured,
+    ours,
+    surroundings::Surroundings,
     topology::Type,
 };
 

@@ -17,9 +17,8 @@ use crate::{
     bare::{self, Bare},
     consumer::Consumer,
     handled::Handled,
-    load::Load,
+    load::{Load, Side},
     meter::{Latency, Measured},
-    side::Side,
     surroundings::Surroundings,
     topology::{SCHEDULER, Type},
 };

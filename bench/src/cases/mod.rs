@@ -1,21 +1,16 @@
-//! The cases. Each has two sides that take turns: hatchery and a baseline. The cases that compare two ways with bare lapin
-//! run the first of them as hatchery's side.
+//! The cases. Each has two sides that take turns: hatchery and a baseline.
 
 mod cancel;
 mod coalesce;
 mod http;
 mod instant;
 mod latency;
-mod order;
 mod random;
-mod shards;
 mod start;
 mod throughput;
 
 use self::{
-    Kind::{
-        Cancel, Coalesce, EndToEnd, HatcheryShards, Http, Instant, LadderOrder, Latency, Publish, Random, Start, Work,
-    },
+    Kind::{Cancel, Coalesce, EndToEnd, Http, Instant, Latency, Publish, Random, Start, Work},
     cancel::Selection,
     http::Way,
     instant::Timer,
@@ -26,9 +21,8 @@ use anyhow::{Context as _, bail};
 use tokio::time::timeout;
 
 use crate::{
-    load::{INSTANT, Load},
+    load::{INSTANT, Load, Side},
     meter::Measured,
-    side::Side,
     surroundings::Surroundings,
     topology::Type,
 };
@@ -59,11 +53,9 @@ enum Kind {
     },
     EndToEnd(Type),
     Instant(Timer),
-    LadderOrder,
     Random,
     Coalesce,
     Cancel(Selection),
-    HatcheryShards,
     Start,
     Latency(Stream),
     Http(Way),
@@ -73,7 +65,7 @@ const CONFIRMS: &str = "lapin, one confirm channel, as many unconfirmed";
 const CONSUMER: &str = "a lapin consumer, same prefetch, one ack for 50";
 const SET: &str = "a Redis SET with expiry each, as many in flight";
 
-const ALL: [Case; 32] = [
+const ALL: [Case; 30] = [
     Case {
         name: "publish-each",
         about: "publish, register on, no coalescing",
@@ -145,13 +137,6 @@ const ALL: [Case; 32] = [
         kind: Instant(Timer::Ladder),
     },
     Case {
-        name: "ladder-order",
-        about: "lapin, due at one instant: least significant bit first",
-        beside: "lapin: most significant bit first",
-        events: INSTANT,
-        kind: LadderOrder,
-    },
-    Case {
         name: "random",
         about: "random delays through the ladder, 1,000 events/s",
         beside: CONSUMER,
@@ -178,13 +163,6 @@ const ALL: [Case; 32] = [
         beside: SET,
         events: USUAL,
         kind: Cancel(Selection::Date),
-    },
-    Case {
-        name: "hatchery-shards",
-        about: "lapin, due at one instant: in four hatcheries",
-        beside: "lapin: in one hatchery",
-        events: INSTANT,
-        kind: HatcheryShards,
     },
     Case {
         name: "start",
@@ -269,11 +247,9 @@ impl Case {
             Work { of, inline } => throughput::work(around, of, inline, load, side).await,
             EndToEnd(event_type) => throughput::both(around, event_type, load, side).await,
             Instant(timer) => instant::run(around, timer, load, side).await,
-            LadderOrder => order::run(around, load, side).await,
             Random => random::run(around, load, side).await,
             Coalesce => coalesce::run(around, load, side).await,
             Cancel(selection) => cancel::run(around, selection, load, side).await,
-            HatcheryShards => shards::run(around, load, side).await,
             Start => start::run(around, load, side).await,
             Latency(stream) => latency::run(around, stream, load, side).await,
             Http(way) => http::run(around, way, load, side).await,

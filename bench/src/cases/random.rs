@@ -15,7 +15,11 @@ use hatchery_soak::{
 use jiff::Timestamp;
 
 use crate::{
-    consumer::Consumer, handled::Handled, load::Load, meter::Measured, side::Side, surroundings::Surroundings,
+    consumer::Consumer,
+    handled::Handled,
+    load::{Load, Side},
+    meter::Measured,
+    surroundings::Surroundings,
     topology::Type,
 };
 

@@ -16,10 +16,9 @@ use tokio::{
 
 use crate::{
     child::{ALL, ENDED, FIRST, TYPE},
-    load::Load,
+    load::{Load, Side},
     meter::Measured,
     ours,
-    side::Side,
     surroundings::Surroundings,
 };
 

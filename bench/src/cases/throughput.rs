@@ -6,7 +6,12 @@ use std::{
 };
 
 use crate::{
-    handled::Handled, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type,
+    handled::Handled,
+    load::{Load, Side},
+    meter::Measured,
+    ours,
+    surroundings::Surroundings,
+    topology::Type,
 };
 
 /// Publishes events that are due now, with confirms.

@@ -173,11 +173,6 @@ impl Measuring<'_> {
         (self.client, self.before.client) = (Client::Tree(process), 0.0);
     }
 
-    /// Starts the clock anew. The CPU time counts from the beginning.
-    pub(crate) fn restart_clock(&mut self) {
-        self.started = Instant::now();
-    }
-
     /// Stops the clock. The CPU time counts until [`end`](Self::end), because some work follows the last event.
     pub(crate) fn stop_clock(&mut self) {
         self.took = Some(self.started.elapsed());

@@ -16,7 +16,7 @@ pub(crate) use self::{report::print, results::Results};
 use crate::{
     args::Args,
     cases::{self, Case},
-    side::Side,
+    load::Side,
     surroundings::Surroundings,
 };
 

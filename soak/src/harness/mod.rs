@@ -2,7 +2,6 @@
 //! and account for every event.
 
 mod account;
-mod changes;
 pub(crate) mod child;
 mod common;
 mod crew;
@@ -26,8 +25,7 @@ pub(crate) use hatchery_soak::{
 };
 
 pub(crate) use self::{
-    account::{Account, backwards},
-    changes::Changes,
+    account::{Account, Changes, backwards},
     common::{Common, Sides},
     crew::{Crew, Killed, Killer, Kills},
     look::{Look, until_over, until_well},

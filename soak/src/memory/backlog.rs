@@ -9,30 +9,27 @@ use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};
 use hatchery::NewEvent;
 
-use super::{
-    args::Args,
-    resident::{Resident, mib},
-};
+use super::resident::{Resident, mib};
 use crate::harness::{Account, Console, Crew, Look, Note, PAYLOAD, Stage, Step, Table, grouped, of, until_over};
 
 const TYPE: &str = "backlog";
 /// How long the worker may finish no event before the run gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table: &mut Table) -> anyhow::Result<()> {
-    console.step(&format!("Publish a backlog of {} events", grouped(args.events)));
-    publish(args.events, stage, console).await?;
+pub(super) async fn run(events: u32, stage: &Stage, console: &mut Console, table: &mut Table) -> anyhow::Result<()> {
+    console.step(&format!("Publish a backlog of {} events", grouped(events)));
+    publish(events, stage, console).await?;
 
     console.step("Start a worker, and watch its memory");
     let (started, mut worker) = (Instant::now(), Crew::start(stage, "worker", 1, &["--type", TYPE])?);
     let (mut resident, mut done, mut took) = (Resident::default(), 0, None);
-    let all = args.events as usize;
+    let all = events as usize;
     until_over(console, PATIENCE, async || {
         done += of(worker.look()?, Step::Done).count();
         let kib = worker.resident()?;
         // Before its first event the worker connects, and its memory says nothing.
         if done > 0 {
-            resident.sample(f64::from(u32::try_from(done)?) / f64::from(args.events), kib);
+            resident.sample(f64::from(u32::try_from(done)?) / f64::from(events), kib);
         }
         if done >= all {
             took.get_or_insert_with(|| started.elapsed());
@@ -43,7 +40,7 @@ pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table
     let took = took.unwrap_or_else(|| started.elapsed());
     worker.stop().await?;
 
-    let account = Account::take(0..args.events, of(&worker.notes, Step::Done).map(Note::number));
+    let account = Account::take(0..events, of(&worker.notes, Step::Done).map(Note::number));
     table.must(account.handled == all, &["backlog, handled", &grouped(account.handled), &grouped(all)]);
     table.none("handled twice", account.twice.len());
     table.tell(&["time for all", &format!("{:.1} s", took.as_secs_f64()), ""]);

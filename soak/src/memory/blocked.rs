@@ -5,10 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    args::Args,
-    resident::{Resident, mib},
-};
+use super::resident::{Resident, mib};
 use crate::harness::{Console, Crew, Queues, Stage, Step, Table, grouped, of, until_well};
 
 const TYPE: &str = "blocked";
@@ -20,13 +17,14 @@ const SILENCE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(
-    args: &Args,
+    block_for: u32,
+    payload: usize,
     stage: &mut Stage,
     console: &mut Console,
     table: &mut Table,
 ) -> anyhow::Result<()> {
     console.step("Publish as fast as it goes, and block the publisher by a memory alarm");
-    let payload = args.payload.to_string();
+    let payload = payload.to_string();
     let mut feeder = Crew::start(stage, "feeder", 1, &["--type", TYPE, "--payload", &payload])?;
     more_confirms(&mut feeder).await?;
     stage.servers.ctl("set_vm_memory_high_watermark 0.0001").await?;
@@ -35,15 +33,15 @@ pub(super) async fn run(
     let queue = stage.names().processing(&TYPE.parse()?);
     let before = queues.ready(std::slice::from_ref(&queue)).await?;
 
-    let (blocked, limit) = (Instant::now(), Duration::from_secs(args.block_for.into()));
+    let (blocked, limit) = (Instant::now(), Duration::from_secs(block_for.into()));
     let mut resident = Resident::default();
     while blocked.elapsed() < limit {
         tokio::time::sleep(TICK).await;
         feeder.look()?;
         let kib = feeder.resident()?;
         resident.sample(blocked.elapsed().as_secs_f64() / limit.as_secs_f64(), kib);
-        let seconds = usize::try_from(blocked.elapsed().as_secs())?.min(args.block_for as usize);
-        console.progress(seconds, args.block_for as usize, &format!(" seconds, {}", mib(kib)));
+        let seconds = usize::try_from(blocked.elapsed().as_secs())?.min(block_for as usize);
+        console.progress(seconds, block_for as usize, &format!(" seconds, {}", mib(kib)));
     }
     console.end_progress();
     let arrived = queues.ready(std::slice::from_ref(&queue)).await? - before;
@@ -56,7 +54,7 @@ pub(super) async fn run(
     let of = |step| of(&feeder.notes, step);
     let lost = of(Step::Confirmed).filter(|note| !found.contains(&note.id)).count();
 
-    table.tell(&["blocked for", &format!("{} s", args.block_for), ""]);
+    table.tell(&["blocked for", &format!("{block_for} s"), ""]);
     table.none("arrived meanwhile", arrived);
     table.tell(&["given up by the publisher", &grouped(of(Step::Unconfirmed).count()), ""]);
     table.tell(&["confirmed in all", &grouped(of(Step::Confirmed).count()), ""]);

@@ -4,7 +4,6 @@
 mod breakers;
 mod openings;
 mod pauses;
-mod stream;
 
 use crate::harness::{Common, Console};
 

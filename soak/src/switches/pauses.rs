@@ -2,12 +2,19 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::ensure;
-use hatchery::{CancellationToken, NewEvent, Publisher};
+use anyhow::{Context as _, ensure};
+use futures_util::StreamExt as _;
+use hatchery::{CancellationToken, NewEvent, Publisher, internals::rabbitmq::connection::AmqpUrl};
 use jiff::Timestamp;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use lapin::{
+    options::{BasicConsumeOptions, BasicQosOptions},
+    types::{AMQPValue, FieldTable},
+};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
 
-use super::stream::next_snapshot;
 use crate::harness::{
     Account, Chance, Console, Crew, Killer, Kills, Lateness, Look, Note, PAYLOAD, Queues, Stage, Step, Table,
     connect_to_redis, grouped, millis, of, until_over,
@@ -274,6 +281,23 @@ fn tell(table: &mut Table, console: &Console, pauses: &[Pause], notes: &[Note], 
     }
     table.tell(&["call of `pause` to its return, at most", &millis(took.permille(1_000)), ""]);
     table.tell(&["call of `resume` to the first start, at most", &millis(first.permille(1_000)), ""]);
+}
+
+/// Waits for the next snapshot of the switches, as any program can. The task returns when it came, in microseconds since 1970.
+async fn next_snapshot(stage: &Stage) -> anyhow::Result<JoinHandle<anyhow::Result<i64>>> {
+    let connection = AmqpUrl::new(&stage.servers.amqp)?.connect("soak switches").await?;
+    let channel = connection.create_channel().await?;
+    channel.basic_qos(1, BasicQosOptions::default()).await?;
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-stream-offset".into(), AMQPValue::LongString("next".into()));
+    let (stream, options) = (stage.names().control(), BasicConsumeOptions::default());
+    let mut consumer = channel.basic_consume(stream.into(), "".into(), options, arguments).await?;
+    Ok(tokio::spawn(async move {
+        consumer.next().await.context("the stream of the switches has ended")??;
+        let at = Timestamp::now().as_microsecond();
+        connection.close(200, "done".into()).await?;
+        Ok(at)
+    }))
 }
 
 #[cfg(test)]

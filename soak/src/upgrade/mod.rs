@@ -2,21 +2,19 @@
 //! one process after the other.
 
 mod account;
-mod args;
 mod load;
 mod notes;
 mod plan;
 mod programs;
 mod service;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use futures_util::future::try_join_all;
 use hatchery::CancellationToken;
 use jiff::Timestamp;
 use tokio::{sync::mpsc, time::Instant};
 
-pub(crate) use self::args::Args;
 use self::{
     account::Account,
     load::Pod,
@@ -25,7 +23,7 @@ use self::{
     programs::{Programs, Worker},
 };
 use crate::{
-    harness::{Chance, Console, Look, Note, Queues, Stage, Step, Table, grouped, until_over},
+    harness::{Chance, Common, Console, Look, Note, Queues, Stage, Step, Table, grouped, until_over},
     schedules::{
         account::{Account as Ticks, Period},
         states::States,
@@ -58,6 +56,27 @@ struct Commands {
     plans: [usize; 2],
     replays: [usize; 2],
     cancels_failed: usize,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// The `topology` of the last release; scripts/soak builds it if this is not given
+    #[arg(long, value_name = "PROGRAM")]
+    released: PathBuf,
+    /// Seconds of load, with an upgrade, a roll-back and an upgrade
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(20..))]
+    seconds: u32,
+    /// Events a second
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(10..=1_000))]
+    rate: u32,
+    /// Worker processes
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=20))]
+    workers: u32,
+    /// Publisher processes
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=20))]
+    publishers: u32,
 }
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {

@@ -1,16 +1,15 @@
 //! Bursts of changes of the same references: first with a healthy Redis, then while Redis is killed, emptied and
 //! flushed.
 
-mod redis;
-
-use std::{cell::Cell, time::Duration};
+use std::{cell::Cell, fs, time::Duration};
 
 use anyhow::Context as _;
 use hatchery::{NewEvent, Publisher};
 use tokio::time::Instant;
 
-use self::redis::Redis;
-use crate::harness::{Chance, Changes, Common, Console, PAYLOAD, Queues, Table, Working, grouped, watch};
+use crate::harness::{
+    Chance, Changes, Common, Console, Hold, PAYLOAD, Queues, Table, Working, connect_to_redis, grouped, watch,
+};
 
 const TOPOLOGY: &str = "\
 version: 1
@@ -223,4 +222,49 @@ async fn all_is_over(console: &mut Console, queues: &Queues, workers: &[Working;
         Ok(before.replace(Some(now)) != Some(now) || queues.are_busy(&[]).await?)
     };
     watch(console, 1, Duration::ZERO, &workers[0].runs, busy).await
+}
+
+/// A Redis that is killed and started again at the same port.
+struct Redis {
+    url: String,
+    /// The folder of its data.
+    folder: String,
+    hold: Hold,
+}
+
+impl Redis {
+    /// Starts Redis with an append-only file that is synced every second, which is Redis's default if it persists data.
+    async fn start() -> anyhow::Result<Self> {
+        let hold = Hold::redis("appendonly yes\n").await?;
+        let url = hold.said("REDIS_URL")?;
+        let mut connection = connect_to_redis(&url).await?;
+        let (_, folder): (String, String) =
+            redis::cmd("CONFIG").arg(&["GET", "dir"]).query_async(&mut connection).await?;
+        Ok(Self { url, folder, hold })
+    }
+
+    /// Kills Redis with SIGKILL.
+    async fn kill(&mut self) -> anyhow::Result<()> {
+        self.hold.tell("kill redis").await
+    }
+
+    /// Starts Redis again with the data on its disk.
+    async fn start_again(&mut self) -> anyhow::Result<()> {
+        self.hold.tell("start redis").await
+    }
+
+    /// Starts Redis again without its data.
+    async fn start_empty(&mut self) -> anyhow::Result<()> {
+        fs::remove_dir_all(&self.folder)?;
+        self.start_again().await
+    }
+
+    async fn flush(&self) -> anyhow::Result<()> {
+        let mut connection = connect_to_redis(&self.url).await?;
+        Ok(redis::cmd("FLUSHALL").query_async(&mut connection).await?)
+    }
+
+    async fn end(self) {
+        self.hold.end().await;
+    }
 }

@@ -1,7 +1,5 @@
 //! Dead letters in large numbers: replayed beside a bare shovel, killed in the middle, looked at by three processes.
 
-mod letters;
-
 use std::{
     fs::File,
     process::Stdio,
@@ -11,10 +9,10 @@ use std::{
 use anyhow::{Context as _, ensure};
 use futures_util::future::try_join_all;
 use hatchery::internals::names::Names;
+use lapin::types::{AMQPValue, FieldTable};
 use tokio::{process::Child, time::timeout};
 
-use self::letters::{letter, numbers};
-use crate::harness::{Account, Chance, Common, Console, Queues, Sides, Stage, Table, grouped};
+use crate::harness::{Account, Chance, Common, Console, Message, PAYLOAD, Queues, Sides, Stage, Table, grouped};
 
 const TOPOLOGY: &str = "\
 version: 1
@@ -147,18 +145,18 @@ impl Soak<'_> {
         ended(replay).await?;
         let (mut gaps, mut seen) = (0, 0);
         for n in 0..LOOKERS {
-            let ids = letters::ids(&std::fs::read_to_string(self.stage.path(&format!("look-{n}")))?)?;
+            let ids = ids(&std::fs::read_to_string(self.stage.path(&format!("look-{n}")))?)?;
             let numbers = numbers(&ids)?;
             seen += numbers.len();
             // Everything that no replay could have taken was seen.
-            gaps += letters::gaps(&numbers) + (half as usize).saturating_sub(numbers.len());
+            gaps += gaps_in(&numbers) + (half as usize).saturating_sub(numbers.len());
         }
         let left = numbers(&self.queues.drain(&self.dead_letters(event_type)?).await?)?;
         let moved = numbers(&self.queues.drain(&self.processing(event_type)?).await?)?;
         let account = Account::take(0..more, left.iter().chain(&moved).copied());
         self.table.tell(&["looked at: seen by three", &grouped(seen), ""]);
         self.table.none("looked at: not seen, or in another order", gaps);
-        self.table.none("looked at: out of order afterwards", letters::gaps(&left));
+        self.table.none("looked at: out of order afterwards", gaps_in(&left));
         self.table.none("looked at: lost", account.missing.len());
         self.table.none("looked at: twice", account.twice.len());
         Ok(())
@@ -194,4 +192,48 @@ async fn ended(mut command: Child) -> anyhow::Result<()> {
     let status = timeout(Duration::from_mins(20), command.wait()).await.context("a command does not end")??;
     ensure!(status.success(), "a command failed: {status}");
     Ok(())
+}
+
+/// Returns a letter as a worker writes it, with its number as the id. A letter of a number that was replayed needs a higher
+/// generation, or it is obsolete.
+fn letter(event_type: &str, number: u32, generation: i64) -> Message {
+    let text = |text: &str| AMQPValue::LongString(text.into());
+    let failure = "2026-06-01T09:00:00.000Z connection refused";
+    let mut headers = FieldTable::default();
+    headers.insert("reference".into(), text(&number.to_string()));
+    headers.insert("attempts".into(), AMQPValue::LongLongInt(4));
+    headers.insert("generation".into(), AMQPValue::LongLongInt(generation));
+    headers.insert("first_failure".into(), text(failure));
+    headers.insert("last_failure".into(), text(failure));
+    headers.insert("reason".into(), text(&format!("given up: attempt=4 failed_at={failure}")));
+    Message::new(&format!("{event_type}.dead-letter"), number, PAYLOAD.to_vec()).of_type(event_type, headers)
+}
+
+/// Returns the ids in a list of letters.
+fn ids(list: &str) -> anyhow::Result<Vec<String>> {
+    let id = |line: &str| {
+        let letter: serde_json::Value = serde_json::from_str(line)?;
+        Ok(letter["id"].as_str().context("a letter without an id")?.to_owned())
+    };
+    list.lines().map(id).collect()
+}
+
+/// Returns the numbers of letters, in the order in which they were found.
+fn numbers(ids: &[String]) -> anyhow::Result<Vec<u32>> {
+    Ok(ids.iter().map(|id| id.parse()).collect::<Result<_, _>>()?)
+}
+
+/// Returns how many numbers do not follow the one before them.
+fn gaps_in(numbers: &[u32]) -> usize {
+    numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_does_not_follow_the_one_before_it_is_a_gap() {
+        assert_eq!(gaps_in(&[0, 1, 3, 4, 4]), 2);
+    }
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Runs tests in Python against `topology serve`. Sourced by scripts/api and scripts/page, after pip.sh.
+# Runs tests in Python against `topology serve`. Sourced by scripts/api and scripts/page, after packages.sh.
 
 # install_pins PINS FOLDER NAME SIZE: installs packages from PyPI, unless the folder has them. Exits with 6 if that fails.
 install_pins() {

@@ -1,6 +1,5 @@
 //! The commands for circuit breakers: look at them, and close one.
 
-mod info;
 mod view;
 
 use hatchery::{
@@ -16,11 +15,8 @@ use hatchery::{
 
 use jiff::Timestamp;
 
-pub(crate) use self::info::read;
-pub use self::{
-    info::{BreakerInfo, Known},
-    view::{BreakerList, BreakerView, ClosedBreaker, Counted},
-};
+pub(crate) use self::view::read;
+pub use self::view::{BreakerInfo, BreakerList, BreakerView, ClosedBreaker, Counted, Known};
 
 /// The circuit breakers of a topology, for people.
 pub struct Breakers(pub Events);

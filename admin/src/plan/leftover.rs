@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Address, Change, Kind, Need, message_count::MessageCount, view::View};
+use super::{Action, Address, Change, Kind, MessageCount, Need, view::View};
 use crate::{live::Arguments, names};
 
 /// Returns the leftover and ignored objects, without those that a migration has made and will remove.

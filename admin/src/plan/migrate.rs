@@ -17,8 +17,7 @@ use hatchery::internals::compile::{
 };
 
 use super::{
-    Action, Address, Change, Dated, Kind, Move, Need, Object, Step, Then, compare,
-    message_count::MessageCount,
+    Action, Address, Change, Dated, Kind, MessageCount, Move, Need, Object, Step, Then, compare,
     shadow::Shadows,
     view::{QueueState, View, any, plain},
 };

@@ -10,7 +10,6 @@ mod compare;
 mod destroy;
 mod diff;
 mod leftover;
-mod message_count;
 mod migrate;
 mod obstacles;
 mod order;
@@ -23,10 +22,9 @@ mod view;
 mod wrong_objects;
 
 pub use self::{
-    change::{Action, Address, Change, Difference, Kind, Need, Object},
+    change::{Action, Address, Change, Difference, Kind, MessageCount, Need, Object},
     destroy::{Destruction, destruction},
     diff::plan,
-    message_count::MessageCount,
     obstacles::obstacles,
     order::{Counts, Plan},
     shadow::{Shadowing, shadowing},

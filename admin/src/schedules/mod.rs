@@ -1,7 +1,6 @@
 //! The commands for schedules: arm them, look at them, pause and resume them, and run their events now.
 
 mod apply;
-mod info;
 mod view;
 
 use std::collections::BTreeMap;
@@ -24,9 +23,8 @@ use hatchery::{
 use jiff::Timestamp;
 use uuid::Uuid;
 
-pub use self::{
-    info::ScheduleInfo,
-    view::{ActedSchedule, Backfilled, INSTANTS, LastRun, ScheduleList, ScheduleView, WHEN, shown, when},
+pub use self::view::{
+    ActedSchedule, Backfilled, INSTANTS, LastRun, ScheduleInfo, ScheduleList, ScheduleView, WHEN, shown, when,
 };
 use crate::results::ScheduleChange;
 

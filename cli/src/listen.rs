@@ -5,24 +5,19 @@
 //! - `/metrics`: the metrics of the library, in Prometheus's text format.
 
 use std::{
-    fmt, io,
+    fmt,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    pin::Pin,
     str::FromStr,
     sync::{Arc, OnceLock},
-    task::{Context, Poll},
     time::Duration,
 };
 
 use anyhow::Context as _;
-use axum::{Router, http::StatusCode, routing::get, serve::Listener};
+use axum::{Router, http::StatusCode, routing::get};
 use futures_util::future::BoxFuture;
+use hatchery::CancellationToken;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
-    time::{Sleep, sleep},
-};
+use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 /// The address to listen at.
@@ -77,55 +72,6 @@ pub(super) const BUCKETS: [f64; 18] =
 /// How often the recorder sorts the values of histograms into their buckets. Until then it keeps each of them.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// How long a connection is read. A client that sends half a request would keep it for ever; one that has more to ask connects again.
-const LIFE: Duration = Duration::from_mins(1);
-
-/// Ends each connection after [`LIFE`].
-struct Limited(TcpListener);
-
-/// A connection that ends at a time.
-struct Mortal {
-    stream: TcpStream,
-    end: Pin<Box<Sleep>>,
-}
-
-impl Listener for Limited {
-    type Io = Mortal;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Mortal, SocketAddr) {
-        let (stream, address) = Listener::accept(&mut self.0).await;
-        (Mortal { stream, end: Box::pin(sleep(LIFE)) }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-}
-
-impl AsyncRead for Mortal {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.end.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        Pin::new(&mut self.stream).poll_read(context, to)
-    }
-}
-
-impl AsyncWrite for Mortal {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, from)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 /// Tells whether the process is ready.
 type IsReady = Box<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 
@@ -145,7 +91,9 @@ pub(super) async fn open(address: &Address, option: &str) -> anyhow::Result<List
         recorder.install_recorder().with_context(|| format!("{option}: a metrics recorder is already installed"))?;
     let readiness = Arc::<OnceLock<IsReady>>::default();
     let routes = routes(metrics.clone(), Arc::clone(&readiness));
-    let server = serve(port, routes);
+    let server = AbortOnDropHandle::new(tokio::spawn(async {
+        hatchery_serve::accept(port, routes, CancellationToken::new()).await;
+    }));
     let upkeep = AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             tokio::time::sleep(UPKEEP).await;
@@ -153,14 +101,6 @@ pub(super) async fn open(address: &Address, option: &str) -> anyhow::Result<List
         }
     }));
     Ok(Listening { readiness, _server: server, _upkeep: upkeep })
-}
-
-fn serve(port: TcpListener, routes: Router) -> AbortOnDropHandle<()> {
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        if let Err(error) = axum::serve(Limited(port), routes).await {
-            tracing::warn!(%error, "the HTTP server of metrics and probes has stopped");
-        }
-    }))
 }
 
 impl Listening {
@@ -190,7 +130,6 @@ fn routes(metrics: PrometheusHandle, readiness: Arc<OnceLock<IsReady>>) -> Route
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
@@ -205,22 +144,6 @@ mod tests {
         // The machine may have no IPv6.
         let bound = address.bind().await;
         assert!(bound.is_ok() || text.starts_with('['), "{bound:?}");
-    }
-
-    #[tokio::test]
-    async fn half_a_request_keeps_no_connection() {
-        let port = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = port.local_addr().expect("an address");
-        let routes = Router::new().route("/livez", get(async || "alive\n"));
-        let _server = serve(port, routes);
-        let mut client = TcpStream::connect(address).await.expect("it listens");
-        client.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET /li").await.expect("sent");
-        let mut answer = [0; 256];
-        let read = client.read(&mut answer).await.expect("an answer");
-        assert!(answer[..read].starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&answer));
-        // From here on the time passes as soon as nothing else happens.
-        tokio::time::pause();
-        assert_eq!(tokio::time::timeout(LIFE * 2, client.read(&mut answer)).await.expect("it ends").unwrap_or(0), 0);
     }
 
     #[rstest]

@@ -32,23 +32,8 @@ const LAST: Duration = Duration::from_mins(6);
 const DRAIN: Duration = Duration::from_secs(25);
 
 /// Serves until the stop, and then until the requests under way have their answers, and what they change is changed.
-pub(crate) async fn serve(mut listener: TcpListener, routes: Router, work: Work, stop: CancellationToken) {
-    let (connections, free) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS)));
-    loop {
-        let next = async {
-            // Nobody closes the semaphore.
-            let place = Arc::clone(&free).acquire_owned().await.ok();
-            (place, Listener::accept(&mut listener).await.0)
-        };
-        let Some((place, stream)) = stop.run_until_cancelled(next).await else { break };
-        let (routes, stop) = (routes.clone(), stop.clone());
-        connections.spawn(async move {
-            connection(stream, routes, stop).await;
-            drop(place);
-        });
-    }
-    // Nobody waits for an answer from a socket that accepts no more.
-    drop(listener);
+pub(crate) async fn serve(listener: TcpListener, routes: Router, work: Work, stop: CancellationToken) {
+    let connections = accept(listener, routes, stop).await;
     connections.close();
     let ended = async {
         connections.wait().await;
@@ -58,6 +43,24 @@ pub(crate) async fn serve(mut listener: TcpListener, routes: Router, work: Work,
     if timeout(DRAIN, ended).await.is_err() {
         let (requests, changes) = (connections.len(), work.under_way());
         tracing::warn!(requests, changes, "the server stops before it has answered all requests");
+    }
+}
+
+/// Serves until the stop. Returns the connections that are still open. None waits to be accepted: the socket is closed.
+pub async fn accept(mut listener: TcpListener, routes: Router, stop: CancellationToken) -> TaskTracker {
+    let (connections, free) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS)));
+    loop {
+        let next = async {
+            // Nobody closes the semaphore.
+            let place = Arc::clone(&free).acquire_owned().await.ok();
+            (place, Listener::accept(&mut listener).await.0)
+        };
+        let Some((place, stream)) = stop.run_until_cancelled(next).await else { return connections };
+        let (routes, stop) = (routes.clone(), stop.clone());
+        connections.spawn(async move {
+            connection(stream, routes, stop).await;
+            drop(place);
+        });
     }
 }
 
@@ -80,5 +83,29 @@ async fn connection(stream: TcpStream, routes: Router, stop: CancellationToken) 
     };
     if let Ok(Err(error)) = ended {
         tracing::debug!(%error, "a connection has ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn half_a_request_keeps_no_connection() {
+        let port = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = port.local_addr().expect("an address");
+        let routes = Router::new().route("/livez", get(async || "alive\n"));
+        tokio::spawn(accept(port, routes, CancellationToken::new()));
+        let mut client = TcpStream::connect(address).await.expect("it listens");
+        client.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET /li").await.expect("sent");
+        let mut answer = [0; 256];
+        let read = client.read(&mut answer).await.expect("an answer");
+        assert!(answer[..read].starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&answer));
+        // From here on the time passes as soon as nothing else happens.
+        tokio::time::pause();
+        assert_eq!(timeout(HEADERS * 2, client.read(&mut answer)).await.expect("it ends").unwrap_or(0), 0);
     }
 }

@@ -77,4 +77,4 @@ pub use self::{
     tokens::{Tokens, TokensError},
 };
 #[doc(hidden)]
-pub use self::{figures::METRICS, operations::description};
+pub use self::{connections::accept, figures::METRICS, operations::description};

@@ -19,8 +19,11 @@ pub(crate) fn answer(status: StatusCode, value: &impl Serialize) -> Response {
     (status, [(CONTENT_TYPE, JSON)], serde_json::to_vec(value).unwrap_or_default()).into_response()
 }
 
+/// The name in a path.
+pub(crate) type Named = Result<Path<String>, PathRejection>;
+
 /// Returns the type that the path names.
-pub(crate) fn event_type(path: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
+pub(crate) fn event_type(path: Named) -> Result<String, Problem> {
     match path {
         Ok(Path(event_type)) if may_be_url(&event_type) => Err(LineError::Misplaced("type").into()),
         Ok(Path(event_type)) => Ok(event_type),

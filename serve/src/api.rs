@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use axum::body::Bytes;
 use hatchery::{CancellationToken, EventInfo, Events, Publisher};
 use hatchery_admin::{
     Backend,
@@ -12,8 +13,9 @@ use hatchery_admin::{
     location::{KnownEvent, placed},
     status::Status,
 };
+use serde_json::Value;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{Notify, Semaphore, SemaphorePermit, watch},
     time::{Instant, timeout},
 };
 
@@ -22,7 +24,6 @@ use crate::{
     problem::Problem,
     room::{Places, Room},
     tokens::{Caller, Tokens},
-    told::Changes,
     work::Work,
 };
 
@@ -154,6 +155,24 @@ impl Api {
                 Err(Problem::for_now(format!("not published: the broker does not answer within {limit} s")))
             }
         }
+    }
+}
+
+/// What is told: an event of the stream, and what it says without its time.
+pub(crate) struct Told {
+    pub(crate) event: Bytes,
+    pub(crate) says: Value,
+}
+
+/// The last status, for those who listen.
+pub(crate) struct Changes {
+    pub(crate) told: watch::Sender<Option<Told>>,
+    pub(crate) someone: Notify,
+}
+
+impl Changes {
+    pub(crate) fn new() -> Self {
+        Self { told: watch::Sender::new(None), someone: Notify::new() }
     }
 }
 

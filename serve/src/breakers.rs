@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Path, State, rejection::PathRejection},
-    http::StatusCode,
-    response::Response,
-};
+use axum::{extract::State, http::StatusCode, response::Response};
 use hatchery_admin::breakers::{BreakerList, BreakerView, Breakers, ClosedBreaker};
 
 use crate::{
-    answer::{answer, event_type},
+    answer::{Named, answer, event_type},
     api::Api,
     problem::Problem,
 };
@@ -22,10 +18,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>) -> Result<Response, Proble
     Ok(answer(StatusCode::OK, &BreakerList { breakers }))
 }
 
-pub(crate) async fn close(
-    State(api): State<Arc<Api>>,
-    path: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
+pub(crate) async fn close(State(api): State<Arc<Api>>, path: Named) -> Result<Response, Problem> {
     let event_type = event_type(path)?;
     let (breakers, of) = (Breakers(api.events.clone()), event_type.clone());
     let changed = api.work.finish(async move { Ok(breakers.close(&of).await?) }).await?;

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Path, Request, State, rejection::PathRejection},
+    extract::{Request, State},
     http::StatusCode,
     response::Response,
+    routing::{MethodRouter, post},
 };
 use hatchery_admin::batch::{Change, ChangeKind};
 
 use crate::{
-    answer::{answer, event_type},
+    answer::{Named, answer, event_type},
     api::Api,
     body,
     problem::Problem,
@@ -19,36 +20,12 @@ use crate::{
 /// How long the choice of events may be, in bytes.
 const MOST: usize = 16 * 1024;
 
-pub(crate) async fn cancel(
-    State(api): State<Arc<Api>>,
-    path: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Result<Response, Problem> {
-    change(ChangeKind::Cancel, api, path, request).await
+/// Returns the route of a change.
+pub(crate) fn route(kind: ChangeKind) -> MethodRouter<Arc<Api>> {
+    post(async move |State(api): State<Arc<Api>>, path: Named, request: Request| change(kind, api, path, request).await)
 }
 
-pub(crate) async fn reschedule(
-    State(api): State<Arc<Api>>,
-    path: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Result<Response, Problem> {
-    change(ChangeKind::Reschedule, api, path, request).await
-}
-
-pub(crate) async fn run_now(
-    State(api): State<Arc<Api>>,
-    path: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Result<Response, Problem> {
-    change(ChangeKind::RunNow, api, path, request).await
-}
-
-async fn change(
-    kind: ChangeKind,
-    api: Arc<Api>,
-    path: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Result<Response, Problem> {
+async fn change(kind: ChangeKind, api: Arc<Api>, path: Named, request: Request) -> Result<Response, Problem> {
     let event_type = event_type(path)?;
     let (head, body) = request.into_parts();
     body::require_json(&head.headers)?;

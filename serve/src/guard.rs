@@ -1,15 +1,19 @@
-//! Lets a request through to its operation, if its sender may call it.
+//! Lets a request through to its operation, if its sender may call it, and tells what the sender may do.
 
 use std::sync::Arc;
 
 use axum::{
+    Extension,
     extract::{Request, State},
     http::{HeaderMap, StatusCode, header::AUTHORIZATION},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
+    answer::answer,
     api::Api,
     local,
     problem::Problem,
@@ -45,4 +49,19 @@ fn caller(tokens: Option<&Tokens>, right: Right, headers: &HeaderMap) -> Result<
     let caller = Caller(Some(token.ok_or_else(unknown)?));
     caller.may(right)?;
     Ok(caller)
+}
+
+/// What a token may do.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Holder<'a> {
+    /// The name of the token; `null` for somebody on the server's machine, who needs none.
+    name: Option<&'a str>,
+    /// The rights, as the file of tokens writes them: `read`, `publish`, `publish:TYPE`, `operate`.
+    rights: Vec<String>,
+}
+
+/// `GET /v1/token`: what the sender of the request may do.
+pub(crate) async fn holder(Extension(caller): Extension<Caller>) -> Response {
+    let (name, rights) = caller.describe();
+    answer(StatusCode::OK, &Holder { name, rights })
 }

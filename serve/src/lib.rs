@@ -25,8 +25,8 @@
 //!
 //! - `operations`: every operation with its right and its answers, as one table. The routes and the `description`
 //!   (`/v1/openapi.json`) are made of it.
-//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `search`, `trace`, `changes`, `topology`,
-//!   `schedules`, `holder`: the operations. `lookup`: which events Redis knows before they are published. `page`: the page for people, which
+//! - `publish`, `batch`, `known`, `change`, `status`, `pauses`, `breakers`, `letters`, `search`, `trace`, `topology`,
+//!   `schedules`: the operations. `lookup`: which events Redis knows before they are published. `page`: the page for people, which
 //!   calls them.
 //! - `figures`: what the status says, as metrics.
 //! - `backend`: what they ask of the servers beside the publisher and the events.
@@ -41,16 +41,13 @@ mod batch;
 mod body;
 mod breakers;
 mod change;
-mod changes;
 mod connections;
 mod description;
 mod figures;
 mod guard;
-mod holder;
 mod letters;
 mod local;
 mod lookup;
-mod operation;
 mod operations;
 mod page;
 mod patient;
@@ -64,7 +61,6 @@ mod search;
 mod server;
 mod status;
 mod tokens;
-mod told;
 mod topology;
 mod trace;
 mod work;

@@ -14,7 +14,7 @@ use axum::{
 };
 use hatchery_admin::{
     ChangedPauses,
-    batch::{AnsweredLine, ChangedEvents, ChosenEvents, EventLine},
+    batch::{AnsweredLine, ChangeKind, ChangedEvents, ChosenEvents, EventLine},
     breakers::{BreakerList, ClosedBreaker},
     dead_letters::{DoneLetters, FoundLetters, ShownLetters},
     schedules::{ActedSchedule, Backfilled, ScheduleList, ScheduleView},
@@ -27,11 +27,10 @@ use crate::{
     answer::JSON,
     api::Api,
     batch::NDJSON,
-    breakers, change, changes,
-    guard::guard,
-    holder::{self, Holder},
+    breakers, change,
+    description::{Content, Operation, content, query},
+    guard::{Holder, guard, holder},
     letters::{self, ChosenLetters, ShownLetter},
-    operation::{Content, Operation, content, query},
     page,
     pauses::{self, EndedPause, NewPause, Pauses},
     problem::{PROBLEM, Problem},
@@ -94,18 +93,18 @@ const OPERATIONS: &[Operation] = &[
         ..READ
     },
     changing("/v1/events/{type}/cancel", "cancel", "Cancels events that wait, and ends their runs", || {
-        post(change::cancel)
+        change::route(ChangeKind::Cancel)
     }),
     changing("/v1/events/{type}/reschedule", "reschedule", "Gives events that wait another time", || {
-        post(change::reschedule)
+        change::route(ChangeKind::Reschedule)
     }),
-    changing("/v1/events/{type}/run-now", "runNow", "Runs events that wait now", || post(change::run_now)),
+    changing("/v1/events/{type}/run-now", "runNow", "Runs events that wait now", || change::route(ChangeKind::RunNow)),
     Operation {
         path: "/v1/status",
         id: "status",
         summary: "Tells what is wrong, and how many events are where; takes up to twelve seconds",
         answers: &[(200, "The status, as `topology status -o json` prints it.", content::<Document<'_>>(JSON))],
-        route: || get(status::status),
+        route: || get(status::show),
         ..READ
     },
     Operation {
@@ -161,10 +160,10 @@ const OPERATIONS: &[Operation] = &[
         answers: &[(
             200,
             "The events. The data of `status` is the answer of /v1/status.",
-            content::<String>(changes::EVENTS),
+            content::<String>(status::EVENTS),
         )],
         problems: &[],
-        route: || get(changes::listen),
+        route: || get(status::listen),
         ..READ
     },
     Operation {
@@ -269,7 +268,7 @@ const OPERATIONS: &[Operation] = &[
         right: Right::Token,
         answers: &[(200, "The rights.", content::<Holder<'_>>(JSON))],
         problems: &[],
-        route: || get(holder::show),
+        route: || get(holder),
         ..READ
     },
     Operation {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Path, Request, State, rejection::PathRejection},
+    extract::{Path, Request, State},
     http::{StatusCode, Uri},
     response::Response,
 };
@@ -15,7 +15,13 @@ use hatchery_admin::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::{answer::answer, api::Api, body, problem::Problem, query};
+use crate::{
+    answer::{Named, answer},
+    api::Api,
+    body,
+    problem::Problem,
+    query,
+};
 
 /// How long a request may be, in bytes.
 const REQUEST: usize = 16 * 1024;
@@ -26,8 +32,6 @@ const USUAL: u32 = 10;
 /// How many instants each schedule of a list has if the request does not say, and at most.
 const OF_A_LIST: u32 = 3;
 const MOST_OF_A_LIST: u32 = 100;
-
-type Named = Result<Path<String>, PathRejection>;
 
 /// How many instants of each schedule to list.
 #[derive(Deserialize, JsonSchema)]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Extension,
-    extract::{Path, State, rejection::PathRejection},
+    extract::State,
     http::{StatusCode, Uri},
     response::Response,
 };
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    answer::{answer, event_type},
+    answer::{Named, answer, event_type},
     api::Api,
     problem::Problem,
     query,
@@ -210,7 +210,7 @@ pub(crate) struct NamedEvents {
 pub(crate) async fn show(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, PathRejection>,
+    path: Named,
     uri: Uri,
 ) -> Result<Response, Problem> {
     let event_type = event_type(path)?;

@@ -7,7 +7,7 @@ use hatchery::{CancellationToken, Events, Publisher};
 use hatchery_admin::Backend;
 use tokio::net::TcpListener;
 
-use crate::{api::Api, changes, connections, figures, operations::router, tokens::Tokens};
+use crate::{api::Api, connections, figures, operations::router, status, tokens::Tokens};
 
 /// Where a server listens, and whom it answers.
 pub struct Entrance {
@@ -64,5 +64,5 @@ pub async fn serve(
     let api = Arc::new(Api::new(publisher, events, backend, tokens, stop.clone()));
     let work = api.work.clone();
     let measuring = OptionFuture::from(is_measured.then(|| figures::measure(Arc::clone(&api))));
-    tokio::join!(connections::serve(listener, router(&api), work, stop), changes::look(Arc::clone(&api)), measuring);
+    tokio::join!(connections::serve(listener, router(&api), work, stop), status::look(Arc::clone(&api)), measuring);
 }

@@ -58,8 +58,7 @@ pub(super) struct RescheduleArgs {
 pub(super) async fn reschedule(common: &Common, args: &RescheduleArgs, output: Output) -> anyhow::Result<Exit> {
     // Times on the wire have milliseconds.
     let to = Timestamp::from_millisecond(args.to.as_millisecond()).unwrap_or(args.to);
-    let words = Words { done: format!("Rescheduled to {to}") };
-    move_chosen(common, &args.chosen, Some(to), &words, output).await
+    move_chosen(common, &args.chosen, Some(to), &format!("Rescheduled to {to}"), output).await
 }
 
 /// Run waiting events now: those of a reference, one by its id, or all that a filter finds
@@ -87,27 +86,21 @@ pub(super) struct RunNowArgs {
 }
 
 pub(super) async fn run_now(common: &Common, args: &RunNowArgs, output: Output) -> anyhow::Result<Exit> {
-    let words = Words { done: "Sent to run now".to_owned() };
-    move_chosen(common, &args.chosen, None, &words, output).await
+    move_chosen(common, &args.chosen, None, "Sent to run now", output).await
 }
 
-/// The words for people of one of the two verbs.
-pub(super) struct Words {
-    pub(super) done: String,
-}
-
-/// Moves the chosen events to a time, or to now if `to` is `None`.
+/// Moves the chosen events to a time, or to now if `to` is `None`. `said` tells people what is done.
 async fn move_chosen(
     common: &Common,
     chosen: &Chosen,
     to: Option<Timestamp>,
-    words: &Words,
+    said: &str,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let act = to.map_or(Act::RunNow, Act::Reschedule);
     if let Some(server) = Server::named(common)? {
         let changed = chosen.by_server(&server, act.verb(), to).await?;
-        return tell(changed, chosen, act, words, output);
+        return tell(changed, chosen, act, said, output);
     }
     let topology = load::topology(common, output)?;
     let (choice, file) = (chosen.choice(&registered(&topology))?, &topology.clone());
@@ -121,23 +114,23 @@ async fn move_chosen(
                 Some(to) => Change::Reschedule(named, To::At(to)),
                 None => Change::RunNow(named),
             };
-            tell(carried_out(change, events).await?, chosen, act, words, output)
+            tell(carried_out(change, events).await?, chosen, act, said, output)
         }
-        (Choice::Found(filter), Some(to)) => all(events.reschedule_all(&filter, to), file, act, words, output).await,
-        (Choice::Found(filter), None) => all(events.run_now_all(&filter), file, act, words, output).await,
+        (Choice::Found(filter), Some(to)) => all(events.reschedule_all(&filter, to), file, act, said, output).await,
+        (Choice::Found(filter), None) => all(events.run_now_all(&filter), file, act, said, output).await,
     })
     .await
 }
 
 /// Reports the results for events that were named.
-fn tell(changed: ChangedEvents, chosen: &Chosen, act: Act, words: &Words, output: Output) -> anyhow::Result<Exit> {
+fn tell(changed: ChangedEvents, chosen: &Chosen, act: Act, said: &str, output: Output) -> anyhow::Result<Exit> {
     let (sum, is_nothing) = (Sum::of_named(act, &changed), changed.events.is_empty());
     let told = answer::named(act.verb(), changed, output);
     told.map_err(|error| if sum.done > 0 { Ended::untold(error) } else { error.into() })?;
     if is_nothing {
         return Err(Ended::new(Exit::Error, format!("no event of {} waits", chosen.filters.name())).into());
     }
-    sum.report(words, output)?;
+    sum.report(said, output)?;
     Ok(sum.exit())
 }
 
@@ -146,14 +139,14 @@ async fn all(
     moving: impl Stream<Item = Result<(EventInfo, MoveOutcome), EventsError>>,
     topology: &Topology,
     act: Act,
-    words: &Words,
+    said: &str,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let mut sum = Sum::of(act);
     let acted = bulk::act(moving, topology, act, output, |_, moved| sum.add(moved)).await;
     // If nothing was done, the error says everything.
     if acted.is_ok() || sum.any() {
-        sum.report(words, output)?;
+        sum.report(said, output)?;
     }
     acted?;
     Ok(sum.exit())
@@ -209,21 +202,21 @@ impl Sum {
         self.done + self.running + self.gone > 0 || !self.not_kept.is_empty()
     }
 
-    fn report(&self, words: &Words, output: Output) -> anyhow::Result<()> {
+    fn report(&self, said: &str, output: Output) -> anyhow::Result<()> {
         if !output.is_text() {
             return Ok(());
         }
-        let text = self.text(words, Output::columns());
+        let text = self.text(said, Output::columns());
         output.print(&text).map_err(|error| if self.done > 0 { Ended::untold(error) } else { error.into() })
     }
 
     /// Returns the screen.
-    pub(super) fn text(&self, words: &Words, columns: usize) -> String {
+    pub(super) fn text(&self, said: &str, columns: usize) -> String {
         let Self { done, running, gone, not_kept, .. } = self;
         let mut text = String::new();
         let left = *running + *gone + not_kept.values().sum::<u64>();
         if *done > 0 || left == 0 {
-            let _ = writeln!(text, "{}: {}.", words.done, table::events(*done));
+            let _ = writeln!(text, "{}: {}.", said, table::events(*done));
         }
         if *running > 0 {
             let _ = writeln!(text, "Already running: {}.", table::events(*running));

@@ -258,8 +258,7 @@ fn a_move_is_as_it_was_drawn() {
     ] {
         sum.add(&outcome);
     }
-    let words = moving::Words { done: "Rescheduled to 2001-09-09T04:33:20Z".to_owned() };
-    screens("events/reschedule", |columns| sum.text(&words, columns));
+    screens("events/reschedule", |columns| sum.text("Rescheduled to 2001-09-09T04:33:20Z", columns));
 }
 
 #[test]

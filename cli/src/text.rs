@@ -46,7 +46,11 @@ pub(crate) fn folded(text: &str, room: usize) -> Vec<String> {
 
 /// Cuts a text to this width. An ellipsis marks the cut. Characters that act on a terminal are replaced.
 pub(crate) fn cut(text: &str, width: usize) -> String {
-    let text: String = text.chars().map(|c| if acts(c) { '\u{fffd}' } else { c }).collect();
+    shortened(text.chars().map(|c| if acts(c) { '\u{fffd}' } else { c }).collect(), width)
+}
+
+/// Cuts a text in which nothing acts on a terminal.
+pub(crate) fn shortened(text: String, width: usize) -> String {
     if text.width() <= width {
         return text;
     }

@@ -11,7 +11,7 @@ use hatchery::{
         words::may_be_url,
     },
 };
-use hatchery_admin::management::ManagementUrl;
+use hatchery_admin::{Asked, management::ManagementUrl};
 
 use crate::{
     log::LogFormat,
@@ -131,6 +131,24 @@ pub(crate) struct Common {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     #[arg(help = "Log more; twice for debug messages. RUST_LOG takes precedence")]
     pub(crate) verbose: u8,
+}
+
+/// The changes that happen only if the user asks for them.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Flags {
+    /// Replace objects that cannot be changed in place; their events are moved, and none is lost
+    #[arg(long)]
+    migrate: bool,
+
+    /// Remove owned objects that are no longer in the file, once they are provably empty
+    #[arg(long)]
+    prune: bool,
+}
+
+impl From<Flags> for Asked {
+    fn from(Flags { migrate, prune }: Flags) -> Self {
+        Self { migrate, prune }
+    }
 }
 
 /// Wrong arguments that clap cannot detect.

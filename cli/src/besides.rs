@@ -1,11 +1,10 @@
 //! The changes that an apply makes beside the objects of the broker: schedules and pauses.
 
-use hatchery_admin::{Applied, Planned};
+use hatchery_admin::{Applied, PauseChange, PauseLine, Planned};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::{
-    pauses::PlannedPause,
-    schedules::{self, Armed},
-};
+use crate::schedules::{self, Armed};
 
 /// The changes to schedules and pauses, made or planned. `None` if Redis, or the broker, does not tell.
 #[derive(Clone, Debug, Default)]
@@ -62,5 +61,36 @@ impl Besides {
     pub(crate) fn lines(&self) -> String {
         let pauses = self.pauses.iter().flatten().map(PlannedPause::line);
         schedules::lines(self.schedules.as_deref().unwrap_or_default()) + &pauses.collect::<String>()
+    }
+}
+
+/// A pause of the file that an apply begins or ends.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct PlannedPause {
+    #[serde(flatten)]
+    pause: PauseLine,
+    /// Whether it begins. Otherwise it ends.
+    begins: bool,
+}
+
+impl PlannedPause {
+    pub(crate) fn of(change: &PauseChange) -> Self {
+        Self { pause: PauseLine::from(&change.pause), begins: change.begins }
+    }
+
+    /// Returns the sign, the name and the change, for the line of a plan.
+    pub(crate) fn planned(&self) -> (char, String, String) {
+        let reason = &self.pause.reason;
+        let name = self.pause.name.as_ref().map_or_else(|| "all".to_owned(), |_| self.pause.what());
+        match (self.begins, reason.is_empty()) {
+            (true, false) => ('+', name, format!("begins: \"{reason}\"")),
+            (true, true) => ('+', name, "begins".to_owned()),
+            (false, _) => ('-', name, "ends".to_owned()),
+        }
+    }
+
+    pub(crate) fn line(&self) -> String {
+        let (_, name, change) = self.planned();
+        format!("pause of {name} {change}\n")
     }
 }

@@ -17,9 +17,8 @@ use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
-    besides::Besides,
+    besides::{Besides, PlannedPause},
     leftover_types::{self, LeftType},
-    pauses::PlannedPause,
     schedules::Armed,
 };
 

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    args::Common,
+    args::{Common, Flags},
     besides::Besides,
     connect::{self, told},
     exit::Exit,
@@ -16,7 +16,6 @@ use crate::{
     output::{Format, Output},
     plan_document::{ChangeView, Head, Source, document, head, with_line},
     plan_file::PlanFile,
-    plan_flags::Flags,
     progress::Screen,
     render,
 };

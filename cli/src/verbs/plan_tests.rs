@@ -11,8 +11,8 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
+    besides::PlannedPause,
     golden::{part, screens},
-    pauses::PlannedPause,
     schedules::Armed,
 };
 

@@ -15,7 +15,7 @@ use hatchery_admin::{Asked, Options, broker::steps::APART};
 pub(crate) use self::answer::Answer;
 use self::context::Apply;
 use crate::{
-    args::{Common, UsageError, parse_patience},
+    args::{Common, Flags, UsageError, parse_patience},
     besides::Besides,
     connect::{self, told},
     exit::{Ended, Exit},
@@ -23,7 +23,6 @@ use crate::{
     output::Output,
     plan_document::{self, Source},
     plan_file::PlanFile,
-    plan_flags::Flags,
     progress::{Screen, approve},
 };
 

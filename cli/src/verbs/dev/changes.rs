@@ -6,7 +6,7 @@ use hatchery::{EventType, Topology};
 use hatchery_admin::{PauseChange, ScheduleChanges};
 
 use crate::{
-    pauses::PlannedPause,
+    besides::PlannedPause,
     schedules::{self, Armed},
 };
 

@@ -19,6 +19,29 @@ pub(crate) fn builder(common: &Common, topology: Topology, name: &str) -> anyhow
     Ok(builder.tls(common.tls()?).name(here(name)))
 }
 
+/// Connects to the broker. Fails if the topology was never applied there.
+pub(crate) async fn applied(builder: Builder) -> Result<Hatchery, ConnectError> {
+    let hatchery = builder.connect().await?;
+    if let Err(error) = hatchery.require_topology().await {
+        hatchery.close().await;
+        return Err(error.into());
+    }
+    Ok(hatchery)
+}
+
+/// Calls `act` with the events. Fails if the broker cannot be reached, or the topology was never applied there.
+pub(crate) async fn with_events(
+    common: &Common,
+    topology: Topology,
+    name: &str,
+    act: impl AsyncFnOnce(&Events) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let hatchery = applied(builder(common, topology, name)?).await.map_err(usage)?;
+    let exit = act(&hatchery.events()).await;
+    hatchery.close().await;
+    exit
+}
+
 /// Returns the events as Redis knows them. Nothing connects to the broker.
 pub(crate) fn events(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Events> {
     builder(common, topology, name)?.events().map_err(usage)

@@ -99,9 +99,8 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     };
     let admin = connect::admin(common, topology.clone(), NAME)?;
     let connecting = async {
-        let hatchery = connect::connect(common, topology, NAME).await?;
-        hatchery.require_topology().await?;
-        Ok::<_, anyhow::Error>(Arc::new(hatchery))
+        let builder = connect::builder(common, topology, NAME)?;
+        Ok::<_, anyhow::Error>(Arc::new(connect::applied(builder).await.map_err(connect::usage)?))
     };
     // A stop while connecting ends at once: no request was taken.
     let Some(hatchery) = stop.run_until_cancelled(connecting).await else { return Ok(Exit::Done) };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hatchery::{Builder, ConnectError, Events, Hatchery, Topology};
+use hatchery::{ConnectError, Events, Topology};
 
 use crate::{args::Common, connect, exit::Exit, output::Output};
 
@@ -19,9 +19,13 @@ pub(super) async fn with_events(
     output: Output,
     act: impl AsyncFnOnce(&Events) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
-    let builder = connect::builder(common, topology, NAME)?;
-    let away = match tokio::time::timeout(BROKER_LIMIT, connect_applied(builder.clone())).await {
-        Ok(Ok(hatchery)) => return with_broker(hatchery, act).await,
+    let builder = connect::builder(common, topology, "topology events")?;
+    let away = match tokio::time::timeout(BROKER_LIMIT, connect::applied(builder.clone())).await {
+        Ok(Ok(hatchery)) => {
+            let exit = act(&hatchery.events()).await;
+            hatchery.close().await;
+            return exit;
+        }
         Ok(Err(ConnectError::Broker(error))) if error.is_transient() => error.to_string(),
         Ok(Err(error)) => return Err(connect::usage(error)),
         Err(_) => format!("the broker does not answer within {} s", BROKER_LIMIT.as_secs()),
@@ -32,36 +36,5 @@ pub(super) async fn with_events(
     let events = builder.events().map_err(connect::usage)?;
     let exit = act(&events).await;
     events.flush().await;
-    exit
-}
-
-/// Calls `act` with the events. Fails if the broker cannot be reached, because `act` may have to publish.
-pub(super) async fn with_events_of_broker(
-    common: &Common,
-    topology: Topology,
-    act: impl AsyncFnOnce(&Events) -> anyhow::Result<Exit>,
-) -> anyhow::Result<Exit> {
-    let builder = connect::builder(common, topology, NAME)?;
-    with_broker(connect_applied(builder).await.map_err(connect::usage)?, act).await
-}
-
-const NAME: &str = "topology events";
-
-/// Connects to the broker. Fails if the topology was never applied there.
-async fn connect_applied(builder: Builder) -> Result<Hatchery, ConnectError> {
-    let hatchery = builder.connect().await?;
-    if let Err(error) = hatchery.require_topology().await {
-        hatchery.close().await;
-        return Err(error.into());
-    }
-    Ok(hatchery)
-}
-
-async fn with_broker(
-    hatchery: Hatchery,
-    act: impl AsyncFnOnce(&Events) -> anyhow::Result<Exit>,
-) -> anyhow::Result<Exit> {
-    let exit = act(&hatchery.events()).await;
-    hatchery.close().await;
     exit
 }

@@ -13,12 +13,13 @@ use jiff::Timestamp;
 use super::{
     answer::{self, Became},
     bulk::{self, Act},
-    connection::{with_events, with_events_of_broker},
+    connection::with_events,
     filters::{Choice, Chosen, carried_out, registered},
     table,
 };
 use crate::{
     args::Common,
+    connect,
     exit::{Ended, Exit},
     load,
     output::Output,
@@ -108,7 +109,8 @@ async fn move_chosen(
         let look = async |events: &Events| bulk::dry_run(events, filter, act, output).await;
         return with_events(common, topology, output, look).await;
     }
-    with_events_of_broker(common, topology, async |events| match (choice, to) {
+    // It may have to publish.
+    connect::with_events(common, topology, "topology events", async |events| match (choice, to) {
         (Choice::Named(named), to) => {
             let change = match to {
                 Some(to) => Change::Reschedule(named, To::At(to)),

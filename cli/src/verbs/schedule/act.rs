@@ -9,7 +9,6 @@ use hatchery_admin::{
 };
 use serde_json::json;
 
-use super::connection::with_schedules;
 use crate::{
     args::Common,
     connect::{self, told},
@@ -119,10 +118,10 @@ pub(super) async fn run_now(common: &Common, args: &RunNowArgs, output: Output) 
         return answer(output, acted.id.as_deref().unwrap_or_default(), &acted);
     }
     let topology = load::topology(common, output)?;
-    with_schedules(common, topology, async |schedules| {
+    connect::with_events(common, topology, "topology schedule", async |events| {
         let name = &args.name;
         let id = Schedules::new_id(name);
-        schedules.run_now(name, &id).await?;
+        Schedules(events.clone()).run_now(name, &id).await?;
         answer(output, &id, &ActedSchedule { schedule: name.clone(), changed: true, next: None, id: Some(id.clone()) })
     })
     .await

@@ -1,12 +1,15 @@
 //! `topology schedule backfill`.
 
-use hatchery_admin::{notation::parse_moment, schedules::Backfilled};
+use hatchery_admin::{
+    notation::parse_moment,
+    schedules::{Backfilled, Schedules},
+};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::connection::with_schedules;
 use crate::{
     args::{Common, UsageError},
+    connect,
     exit::{Ended, Exit},
     load,
     output::Output,
@@ -62,7 +65,8 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         return tell(&server.post(&path, &asked).await.map_err(unknown_is_usage)?, args.limit, output);
     }
     let topology = load::topology(common, output)?;
-    with_schedules(common, topology, async |schedules| {
+    connect::with_events(common, topology, "topology schedule", async |events| {
+        let schedules = Schedules(events.clone());
         let mut events = schedules.would_backfill(&args.name, args.from, to, usize::try_from(args.limit)?)?;
         if args.yes {
             let bar = output.progress(None, "publishing");

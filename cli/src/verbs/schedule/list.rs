@@ -2,14 +2,14 @@
 
 use anstyle::Style;
 use hatchery_admin::{
-    schedules::{LastRun, ScheduleList, ScheduleView, WHEN, shown},
+    schedules::{LastRun, ScheduleList, ScheduleView, Schedules, WHEN, shown},
     text::relative,
 };
 use jiff::Timestamp;
 
-use super::connection::states;
 use crate::{
     args::Common,
+    connect,
     exit::Exit,
     load,
     output::{CYAN, Format, Output, RED, YELLOW},
@@ -32,7 +32,8 @@ pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Re
     if let Some(server) = Server::named(common)? {
         return show(&server.get("/v1/schedules").await?, output);
     }
-    let schedules = states(common, load::topology(common, output)?)?.list().await?;
+    let events = connect::events(common, load::topology(common, output)?, "topology schedule")?;
+    let schedules = Schedules(events).list().await?;
     show(&ScheduleList { schedules: schedules.iter().map(ScheduleView::of).collect() }, output)
 }
 

@@ -2,7 +2,6 @@
 
 mod act;
 mod backfill;
-mod connection;
 mod list;
 mod show;
 #[cfg(test)]

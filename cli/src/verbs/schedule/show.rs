@@ -1,10 +1,10 @@
 //! `topology schedule show`.
 
-use hatchery_admin::schedules::{INSTANTS, ScheduleView, when};
+use hatchery_admin::schedules::{INSTANTS, ScheduleView, Schedules, when};
 
-use super::connection::states;
 use crate::{
     args::Common,
+    connect,
     exit::{Ended, Exit},
     load,
     output::Output,
@@ -29,7 +29,8 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         // As many instants as a list has.
         return tell(&server.get(&format!("/v1/schedules/{}?count={INSTANTS}", segment(&args.name))).await?, output);
     }
-    let list = states(common, load::topology(common, output)?)?.list().await?;
+    let events = connect::events(common, load::topology(common, output)?, "topology schedule")?;
+    let list = Schedules(events).list().await?;
     let Some(info) = list.iter().find(|info| info.name == args.name) else {
         let message = format!("neither the file nor Redis has a schedule `{}`", args.name);
         return Err(Ended::new(Exit::Error, message).into());

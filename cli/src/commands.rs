@@ -71,15 +71,20 @@ enum Verb {
     Dev(dev::Args),
     Publish(publish::Args),
     Work(work::Args),
-    Source(source::Args),
-    Events(events::Args),
+    #[command(subcommand)]
+    Source(source::Verb),
+    #[command(subcommand)]
+    Events(events::Verb),
     Trace(trace::Args),
     Status(status::Args),
-    DeadLetter(dead_letter::Args),
-    Schedule(schedule::Args),
+    #[command(subcommand)]
+    DeadLetter(dead_letter::Verb),
+    #[command(subcommand)]
+    Schedule(schedule::Verb),
     Pause(pause::Args),
     Resume(pause::ResumeArgs),
-    Breaker(breaker::Args),
+    #[command(subcommand)]
+    Breaker(breaker::Verb),
     Serve(serve::Args),
     Export(export::Args),
     Schema(schema::Args),

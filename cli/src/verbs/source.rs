@@ -36,21 +36,14 @@ const HEADS: [&str; 6] = ["RULE", "TYPE", "REFERENCE", "DUE", "ID", "PAYLOAD"];
 const LEAST: usize = 12;
 
 /// Show the events that a message of a source becomes
-#[derive(clap::Args)]
-#[command(arg_required_else_help = true, subcommand_required = true)]
+#[derive(Subcommand)]
 #[command(after_long_help = "\
 Examples:
   topology source test hr @message.json
   topology work --source hr                the worker that takes the messages
 
 docs/sources.md has the rules of a source.")]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Subcommand)]
-enum Verb {
+pub(crate) enum Verb {
     Test(TestArgs),
 }
 
@@ -64,7 +57,7 @@ Examples:
 
 Exit 1: the message becomes no event, for the reason that is printed. A worker
 would put it into the dead-letter queue of the source with this reason.")]
-struct TestArgs {
+pub(crate) struct TestArgs {
     /// The source
     #[arg(value_name = "NAME")]
     source: String,
@@ -157,8 +150,8 @@ impl From<&Mapped> for EventView {
     }
 }
 
-pub(crate) fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let Verb::Test(args) = &args.verb;
+pub(crate) fn run(common: &Common, verb: &Verb, output: Output) -> anyhow::Result<Exit> {
+    let Verb::Test(args) = verb;
     let topology = load::topology(common, output)?;
     let (name, spec) = source(&args.source, &topology)?;
     let tested = test(&topology, (name, spec), &message(args)?);

@@ -18,7 +18,7 @@ use crate::{
 Examples:
   topology breaker list
   topology breaker list -o ndjson | jq -r 'select(.state == \"open\").type'")]
-pub(super) struct Args {}
+pub(crate) struct Args {}
 
 pub(super) async fn run(breakers: &Breakers, output: Output) -> anyhow::Result<Exit> {
     let (infos, now) = (breakers.list().await?, breakers.now());

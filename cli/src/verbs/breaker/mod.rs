@@ -8,8 +8,7 @@ use hatchery_admin::breakers::{Breakers, ClosedBreaker};
 use crate::{args::Common, connect, exit::Exit, load, output::Output};
 
 /// Show the circuit breakers, and close one
-#[derive(clap::Args)]
-#[command(arg_required_else_help = true, subcommand_required = true)]
+#[derive(Subcommand)]
 #[command(after_long_help = "\
 Examples:
   topology breaker list
@@ -17,13 +16,7 @@ Examples:
 
 A type with the key `breaker` stops after too many errors in all workers. Redis
 has the state. To stop a type by hand, pause it.")]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Subcommand)]
-enum Verb {
+pub(crate) enum Verb {
     List(list::Args),
     Close(CloseArgs),
 }
@@ -36,15 +29,15 @@ Examples:
 
 Workers start the events that wait within a second. The errors from before do
 not count any more.")]
-struct CloseArgs {
+pub(crate) struct CloseArgs {
     /// The type
     #[arg(value_name = "TYPE")]
     event_type: String,
 }
 
-pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+pub(crate) async fn run(common: &Common, verb: Verb, output: Output) -> anyhow::Result<Exit> {
     let breakers = Breakers(connect::events(common, load::topology(common, output)?, "topology breaker")?);
-    match args.verb {
+    match verb {
         Verb::List(list::Args {}) => list::run(&breakers, output).await,
         Verb::Close(args) => close(&breakers, &args, output).await,
     }

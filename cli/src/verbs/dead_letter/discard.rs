@@ -32,7 +32,7 @@ letters. 5: stopped or failed half-way, letters were not seen because others
 hold them or the broker is slow, or a queue is missing and letters of others
 were discarded. 6: the broker or Redis is unreachable. 7: another
 `topology dead-letter` reads the queue.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     filters: Filters,
 

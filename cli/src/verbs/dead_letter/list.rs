@@ -38,7 +38,7 @@ every letter and changes nothing, the order of the letters included. Only one
 
 Exit 1: a queue is missing. 4: a policy limits deliveries, so that a look could
 delete letters. 7: another one still reads the queue after the wait.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     filters: Filters,
 

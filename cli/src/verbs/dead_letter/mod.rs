@@ -23,8 +23,7 @@ pub(crate) use self::{
 use crate::{args::Common, exit::Exit, output::Output};
 
 /// Look at dead letters, replay them, or discard them
-#[derive(clap::Args)]
-#[command(arg_required_else_help = true, subcommand_required = true)]
+#[derive(Subcommand)]
 #[command(after_long_help = "\
 Examples:
   topology dead-letter list                      why events were given up
@@ -38,21 +37,15 @@ Examples:
 The letters are read from their queues, which are as before afterwards. Redis
 only tells which letters are obsolete: their event has run, was cancelled or
 was replaced since.")]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Subcommand)]
-enum Verb {
+pub(crate) enum Verb {
     List(list::Args),
     Show(show::Args),
     Replay(replay::Args),
     Discard(discard::Args),
 }
 
-pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
-    match args.verb {
+pub(crate) async fn run(common: &Common, verb: Verb, output: Output) -> anyhow::Result<Exit> {
+    match verb {
         Verb::List(args) => list::run(common, &args, output).await,
         Verb::Show(args) => show::run(common, &args, output).await,
         Verb::Replay(args) => replay::run(common, &args, output).await,

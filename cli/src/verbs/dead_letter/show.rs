@@ -42,7 +42,7 @@ Examples:
 
 Exit 1: there is no such letter, or a queue is missing. 4: a policy limits
 deliveries, so that a look could delete letters.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// The letter with this id
     #[arg(value_name = "ID", conflicts_with = "id")]
     named: Option<String>,

@@ -52,7 +52,7 @@ Exit 0: Redis knows no matching event that still waits, even if none waited
 before. 1: the event is known by another name, or the broker reports that the
 topology was never applied; nothing is cancelled. 5: with --wait, a cancelled
 run has not ended.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     chosen: Chosen,
 

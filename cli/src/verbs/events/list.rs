@@ -41,7 +41,7 @@ The list is ordered by due time, over all types that use Redis. It shows the
 newest event of each reference and date; events that it replaces are not shown.
 
 Exit 1: the broker reports that the topology was never applied.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     filters: Filters,
 

@@ -25,8 +25,7 @@ pub(crate) use self::{
 use crate::{args::Common, exit::Exit, output::Output};
 
 /// Find waiting events, cancel them, or give them another time
-#[derive(clap::Args)]
-#[command(arg_required_else_help = true, subcommand_required = true)]
+#[derive(Subcommand)]
 #[command(after_long_help = "\
 Examples:
   topology events list
@@ -43,13 +42,7 @@ filter finds are only shown, unless --yes is given.
 
 Redis knows the events of all types except those with `register: off`. An event
 that was published while Redis was away is reached only by its id.")]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Subcommand)]
-enum Verb {
+pub(crate) enum Verb {
     List(list::Args),
     Show(show::Args),
     Cancel(cancel::Args),
@@ -57,8 +50,8 @@ enum Verb {
     RunNow(moving::RunNowArgs),
 }
 
-pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
-    match args.verb {
+pub(crate) async fn run(common: &Common, verb: Verb, output: Output) -> anyhow::Result<Exit> {
+    match verb {
         Verb::List(args) => list::run(common, &args, output).await,
         Verb::Show(args) => show::run(common, &args, output).await,
         Verb::Cancel(args) => cancel::run(common, &args, output).await,

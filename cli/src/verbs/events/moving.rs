@@ -47,7 +47,7 @@ a kept payload, an event can only be moved to a later time.
 
 Exit 1: no event could be moved, none waits, or the topology was never applied.
 5: some events could not be moved.")]
-pub(super) struct RescheduleArgs {
+pub(crate) struct RescheduleArgs {
     #[command(flatten)]
     chosen: Chosen,
 
@@ -81,7 +81,7 @@ event keeps its number of attempts.
 
 Exit 1: no event could be sent, none waits, or the topology was never applied.
 5: some events could not be sent.")]
-pub(super) struct RunNowArgs {
+pub(crate) struct RunNowArgs {
     #[command(flatten)]
     chosen: Chosen,
 }

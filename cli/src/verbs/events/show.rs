@@ -55,7 +55,7 @@ to a time. e:ID competes with no other event.
 
 Exit 1: Redis knows no such event, or the broker reports that the topology was
 never applied.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// The event's id
     #[arg(value_name = "ID", conflicts_with = "id")]
     event: Option<String>,

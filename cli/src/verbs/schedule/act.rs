@@ -31,7 +31,7 @@ Examples:
 
 A run that has begun goes on. `topology schedule resume` resumes the schedule;
 instants that pass meanwhile are not made up for.")]
-pub(super) struct PauseArgs {
+pub(crate) struct PauseArgs {
     /// The schedule
     #[arg(value_name = "SCHEDULE")]
     name: Word,
@@ -49,7 +49,7 @@ Examples:
 
 The next event is that of the next instant. `topology schedule backfill` runs
 instants that have passed.")]
-pub(super) struct ResumeArgs {
+pub(crate) struct ResumeArgs {
     /// The schedule
     #[arg(value_name = "SCHEDULE")]
     name: Word,
@@ -62,7 +62,7 @@ Examples:
   topology schedule run-now nightly-import
 
 The event runs also while the schedule is paused, and moves no other event.")]
-pub(super) struct RunNowArgs {
+pub(crate) struct RunNowArgs {
     /// The schedule
     #[arg(value_name = "SCHEDULE")]
     name: String,

@@ -27,7 +27,7 @@ Without --yes the instants are only listed. An event runs also if its instant
 has run before: its id is NAME!INSTANT. Published twice within
 `dedup-retention`, it runs once. The events run now, side by side as far as
 their type allows it.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// The schedule
     #[arg(value_name = "SCHEDULE")]
     name: String,

@@ -26,7 +26,7 @@ Examples:
   topology schedule list -o ndjson | jq -r 'select(.state == \"paused\").name'
 
 The next three instants are shown in the time zone of the schedule and in UTC.")]
-pub(super) struct Args {}
+pub(crate) struct Args {}
 
 pub(super) async fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
     if let Some(server) = Server::named(common)? {

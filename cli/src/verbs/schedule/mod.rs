@@ -12,8 +12,7 @@ use clap::Subcommand;
 use crate::{args::Common, exit::Exit, output::Output};
 
 /// Show the schedules, pause and resume them, and run their events now
-#[derive(clap::Args)]
-#[command(arg_required_else_help = true, subcommand_required = true)]
+#[derive(Subcommand)]
 #[command(after_long_help = "\
 Examples:
   topology schedule list
@@ -24,13 +23,7 @@ Examples:
   topology schedule backfill nightly-import --from \"7d ago\"
 
 `topology apply` arms the schedules of the file. Redis has their state.")]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Subcommand)]
-enum Verb {
+pub(crate) enum Verb {
     List(list::Args),
     Show(show::Args),
     Pause(act::PauseArgs),
@@ -39,8 +32,8 @@ enum Verb {
     Backfill(backfill::Args),
 }
 
-pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
-    match args.verb {
+pub(crate) async fn run(common: &Common, verb: Verb, output: Output) -> anyhow::Result<Exit> {
+    match verb {
         Verb::List(args) => list::run(common, &args, output).await,
         Verb::Show(args) => show::run(common, &args, output).await,
         Verb::Pause(args) => act::pause(common, &args, output).await,

@@ -18,7 +18,7 @@ use crate::{
 Examples:
   topology schedule show nightly-import
   topology schedule show nightly-import -o json")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// The schedule
     #[arg(value_name = "SCHEDULE")]
     name: String,

@@ -43,15 +43,8 @@ trace and status, which then need neither a file nor a broker";
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
     /// The topology
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_name = "PATH",
-        env = "TOPOLOGY_FILE",
-        hide_env_values = true,
-        default_value = "topology.yaml"
-    )]
+    #[arg(short, long, global = true, value_name = "PATH", env = "TOPOLOGY_FILE", hide_env_values = true)]
+    #[arg(default_value = "topology.yaml")]
     pub(crate) file: PathBuf,
 
     /// The broker
@@ -77,36 +70,18 @@ pub(crate) struct Common {
     pub(crate) token_file: Option<PathBuf>,
 
     /// Certificate authorities to trust for TLS, in PEM, instead of the system's
-    #[arg(
-        long,
-        global = true,
-        value_name = "PATH",
-        env = "TOPOLOGY_CA_FILE",
-        hide_env_values = true,
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CA_FILE", hide_env_values = true)]
+    #[arg(hide_short_help = true)]
     ca_file: Option<PathBuf>,
 
     /// Client certificate for TLS, in PEM
-    #[arg(
-        long,
-        global = true,
-        value_name = "PATH",
-        env = "TOPOLOGY_CERT_FILE",
-        hide_env_values = true,
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CERT_FILE", hide_env_values = true)]
+    #[arg(hide_short_help = true)]
     cert_file: Option<PathBuf>,
 
     /// Private key of the client certificate, in PEM and not encrypted
-    #[arg(
-        long,
-        global = true,
-        value_name = "PATH",
-        env = "TOPOLOGY_KEY_FILE",
-        hide_env_values = true,
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_KEY_FILE", hide_env_values = true)]
+    #[arg(hide_short_help = true)]
     key_file: Option<PathBuf>,
 
     /// Output format
@@ -114,12 +89,8 @@ pub(crate) struct Common {
     output: Format,
 
     /// No colours
-    #[arg(
-        long,
-        global = true,
-        hide_short_help = true,
-        help = "No colours, as with NO_COLOR; output to a pipe never has colours"
-    )]
+    #[arg(long, global = true, hide_short_help = true)]
+    #[arg(help = "No colours, as with NO_COLOR; output to a pipe never has colours")]
     no_color: bool,
 
     /// Form of the log on standard error

@@ -17,7 +17,7 @@ use redis::{FromRedisValue, Script, ScriptInvocation};
 use super::{
     RedisRegister, TOGETHER,
     client::Within,
-    items::{Call, Item, Now, Timely},
+    items::{Item, Now, Timely},
     scripts,
 };
 use crate::{
@@ -46,15 +46,15 @@ type Placed<T> = Vec<(usize, T)>;
 impl RedisRegister {
     /// Begins a script call with the key and the arguments that every script takes first.
     pub(super) fn begin<'a>(&self, script: &'a Script, shard: u16) -> ScriptInvocation<'a> {
-        let mut call = script.prepare_invoke();
+        let (mut call, base) = (script.prepare_invoke(), self.keys.base(shard));
         // The second key never exists. While a hash slot moves between two nodes, Redis serves no call with a key that the
         // node lacks, so no script runs while some of the keys that it touches are on the other node.
-        call.key(self.keys.last(shard)).key(self.keys.none(shard)).arg(millis(self.backlog_retention));
+        call.key(self.keys.last(shard)).key(format!("{base}none")).arg(millis(self.backlog_retention));
         match &self.clock {
             Some(clock) => call.arg(clock.now().as_microsecond()),
             None => call.arg(""),
         };
-        call.arg((self.cluster_name)().unwrap_or_default()).arg(self.keys.base(shard));
+        call.arg((self.cluster_name)().unwrap_or_default()).arg(base);
         call
     }
 
@@ -94,24 +94,29 @@ impl RedisRegister {
     }
 
     /// Calls a script about a batch, once for each shard.
-    pub(super) async fn ask<C: Call>(&self, batch: &[C]) -> Result<Vec<C::Answer>, RegisterError> {
+    pub(super) async fn ask<I: Item>(&self, script: &Script, batch: &[I]) -> Result<Vec<I::Answer>, RegisterError> {
         let shards = self.by_shard(batch).into_iter();
-        Ok(in_order(all(shards.map(|(shard, calls)| self.ask_shard(shard, calls))).await?))
+        Ok(in_order(all(shards.map(|(shard, items)| self.ask_shard(script, shard, items))).await?))
     }
 
-    async fn ask_shard<C: Call>(&self, shard: u16, calls: Placed<&C>) -> Result<Placed<C::Answer>, RegisterError> {
-        let mut script = self.begin(C::script(), shard);
-        for (_, call) in &calls {
-            script.arg(call.argument(&self.keys));
+    async fn ask_shard<I: Item>(
+        &self,
+        script: &Script,
+        shard: u16,
+        items: Placed<&I>,
+    ) -> Result<Placed<I::Answer>, RegisterError> {
+        let mut script = self.begin(script, shard);
+        for (_, item) in &items {
+            script.arg(item.argument(&self.keys));
         }
-        let (raw, _) = self.call::<C::Raw>(&script, shard, self.limit.into()).await?;
+        let (raw, _) = self.call::<I::Raw>(&script, shard, self.limit.into()).await?;
         let answered = raw.len();
-        let unexpected = || self.client.unexpected(format!("{answered} values answer {} questions", calls.len()));
-        if answered != calls.len() * C::VALUES {
+        let unexpected = || self.client.unexpected(format!("{answered} values answer {} questions", items.len()));
+        if answered != items.len() * I::VALUES {
             return Err(unexpected());
         }
         let mut raw = raw.into_iter();
-        let answers = calls.iter().map(|(place, call)| Some((*place, call.read(&mut raw)?)));
+        let answers = items.iter().map(|(place, item)| Some((*place, item.read(&mut raw)?)));
         answers.collect::<Option<_>>().ok_or_else(unexpected)
     }
 
@@ -221,11 +226,11 @@ impl Register for RedisRegister {
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
-        self.ask(batch).await
+        self.ask(&scripts::RESERVE, batch).await
     }
 
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError> {
-        self.ask(batch).await.map(drop)
+        self.ask(&scripts::RECORD, batch).await.map(drop)
     }
 
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<ClaimAnswer>, RegisterError> {
@@ -233,11 +238,11 @@ impl Register for RedisRegister {
     }
 
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
-        self.ask(batch).await
+        self.ask(&scripts::RENEW, batch).await
     }
 
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {
-        self.ask(batch).await.map(drop)
+        self.ask(&scripts::RELEASE, batch).await.map(drop)
     }
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
@@ -260,19 +265,19 @@ impl Register for RedisRegister {
     }
 
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
-        self.ask(batch).await
+        self.ask(&scripts::LATER, batch).await
     }
 
     async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
-        let times = self.ask(&batch.iter().map(|call| Now(&call.subject)).collect::<Vec<_>>()).await?;
+        let times = self.ask(&scripts::NOW, &batch.iter().map(|call| Now(&call.subject)).collect::<Vec<_>>()).await?;
         let timely = batch.iter().zip(times).map(|(call, now)| self.timely(call, now));
-        self.ask(&timely.collect::<Vec<_>>()).await
+        self.ask(&scripts::CANCEL, &timely.collect::<Vec<_>>()).await
     }
 
     async fn cancel_anywhere(&self, call: &Cancel) -> Result<Vec<Cancelled>, RegisterError> {
         let shards = (0..self.keys.shards()).map(|shard| async move {
-            let (_, now) = self.ask_shard(shard, vec![(0, &Now(&call.subject))]).await?.remove(0);
-            self.ask_shard(shard, vec![(0, &self.timely(call, now))]).await
+            let (_, now) = self.ask_shard(&scripts::NOW, shard, vec![(0, &Now(&call.subject))]).await?.remove(0);
+            self.ask_shard(&scripts::CANCEL, shard, vec![(0, &self.timely(call, now))]).await
         });
         let mut cancelled: Vec<Cancelled> = Vec::new();
         for found in all(shards).await?.into_iter().flatten().flat_map(|(_, found)| found) {

@@ -6,12 +6,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, future::try_join_all, stream};
 use jiff::Timestamp;
-use redis::Script;
 
 use super::{
     RedisRegister, TOGETHER,
-    argument::Argument,
-    items::{Call, Item},
+    items::{Argument, Item},
     keys::Keys,
     packed, scripts,
 };
@@ -176,10 +174,10 @@ impl Index for RedisRegister {
         let looks_at: Vec<_> =
             events.iter().map(|(_, subject)| LookAt { slot: slot(subject), subject: (*subject).clone() }).collect();
         let mut answers = vec![Vec::new(); batch.len()];
-        for ((place, _), shown) in references.iter().zip(self.ask(&looks).await?) {
+        for ((place, _), shown) in references.iter().zip(self.ask(&scripts::LOOK, &looks).await?) {
             answers[*place] = shown;
         }
-        for ((place, _), shown) in events.iter().zip(self.ask(&looks_at).await?) {
+        for ((place, _), shown) in events.iter().zip(self.ask(&scripts::LOOK_AT, &looks_at).await?) {
             answers[*place] = shown.into_iter().collect();
         }
         Ok(answers)
@@ -187,17 +185,17 @@ impl Index for RedisRegister {
 
     async fn look_at(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
         let looks: Vec<_> = batch.iter().cloned().map(|(subject, slot)| LookAt { subject, slot }).collect();
-        self.ask(&looks).await
+        self.ask(&scripts::LOOK_AT, &looks).await
     }
 
     async fn cancelled_runs(&self, batch: &[(Subject, DedupSlot, Terms)]) -> Result<Vec<bool>, RegisterError> {
         let runs = batch.iter().cloned().map(|(subject, slot, terms)| CancelledRun { subject, slot, terms });
-        self.ask(&runs.collect::<Vec<_>>()).await
+        self.ask(&scripts::CANCELLED_RUN, &runs.collect::<Vec<_>>()).await
     }
 
     async fn kept(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
         let kept: Vec<_> = batch.iter().cloned().map(|(subject, slot)| Kept { subject, slot }).collect();
-        self.ask(&kept).await
+        self.ask(&scripts::KEPT, &kept).await
     }
 }
 
@@ -241,12 +239,6 @@ impl Item for Look {
     }
 }
 
-impl Call for Look {
-    fn script() -> &'static Script {
-        &scripts::LOOK
-    }
-}
-
 /// Reads one slot.
 struct LookAt {
     subject: Subject,
@@ -268,12 +260,6 @@ impl Item for LookAt {
     fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Option<Shown>> {
         let raw = raw.next()?;
         Some(raw.first().and_then(|raw| shown(&self.subject, &self.subject.home(&self.slot), raw)))
-    }
-}
-
-impl Call for LookAt {
-    fn script() -> &'static Script {
-        &scripts::LOOK_AT
     }
 }
 
@@ -304,12 +290,6 @@ impl Item for CancelledRun {
     }
 }
 
-impl Call for CancelledRun {
-    fn script() -> &'static Script {
-        &scripts::CANCELLED_RUN
-    }
-}
-
 /// Reads the message that is kept of a slot's newest event.
 struct Kept {
     subject: Subject,
@@ -330,11 +310,5 @@ impl Item for Kept {
 
     fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Option<Bytes>> {
         raw.next().map(|raw| raw.map(Bytes::from))
-    }
-}
-
-impl Call for Kept {
-    fn script() -> &'static Script {
-        &scripts::KEPT
     }
 }

@@ -1,14 +1,15 @@
-//! How each call is written for its script, and its answer read.
+//! How each call is written for its script, and its answer read: one packed argument for each item of a batch.
 
 use std::vec;
 
 use jiff::Timestamp;
-use redis::{FromRedisValue, Script};
+use redis::{FromRedisValue, RedisWrite, ToRedisArgs};
+use uuid::Uuid;
 
-use super::{argument::Argument, keys::Keys, packed, scripts};
+use super::{keys::Keys, packed};
 use crate::domain::register::{
-    Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, End, Later, Note, Postponed, Record, Release, Renew, Renewed,
-    Reserve, Reserved, Settle, Stage, Subject,
+    Cancel, Cancelled, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Later, Note, Postponed, Record, Release, Renew,
+    Renewed, Reserve, Reserved, Settle, Stage, Subject, Terms,
     state::{due_millis, millis},
 };
 
@@ -26,11 +27,6 @@ pub(super) trait Item: Sync {
     fn argument(&self, keys: &Keys) -> Argument;
     /// Takes the item's values from the answer. `None` if one of them is missing.
     fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Self::Answer>;
-}
-
-/// An item whose script takes no other.
-pub(super) trait Call: Item {
-    fn script() -> &'static Script;
 }
 
 impl Item for Reserve {
@@ -62,12 +58,6 @@ impl Item for Reserve {
     }
 }
 
-impl Call for Reserve {
-    fn script() -> &'static Script {
-        &scripts::RESERVE
-    }
-}
-
 impl Item for Record {
     type Raw = i64;
     type Answer = ();
@@ -90,12 +80,6 @@ impl Item for Record {
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
         raw.next().map(drop)
-    }
-}
-
-impl Call for Record {
-    fn script() -> &'static Script {
-        &scripts::RECORD
     }
 }
 
@@ -164,12 +148,6 @@ impl Item for Renew {
     }
 }
 
-impl Call for Renew {
-    fn script() -> &'static Script {
-        &scripts::RENEW
-    }
-}
-
 impl Item for Release {
     type Raw = i64;
     type Answer = ();
@@ -191,12 +169,6 @@ impl Item for Release {
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
         raw.next().map(drop)
-    }
-}
-
-impl Call for Release {
-    fn script() -> &'static Script {
-        &scripts::RELEASE
     }
 }
 
@@ -264,12 +236,6 @@ impl Item for Later {
     }
 }
 
-impl Call for Later {
-    fn script() -> &'static Script {
-        &scripts::LATER
-    }
-}
-
 /// Reads the time of the Redis server that has this subject, in µs.
 pub(super) struct Now<'a>(pub(super) &'a Subject);
 
@@ -287,12 +253,6 @@ impl Item for Now<'_> {
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<i64> {
         raw.next()
-    }
-}
-
-impl Call for Now<'_> {
-    fn script() -> &'static Script {
-        &scripts::NOW
     }
 }
 
@@ -341,8 +301,73 @@ impl Item for Timely<'_> {
     }
 }
 
-impl Call for Timely<'_> {
-    fn script() -> &'static Script {
-        &scripts::CANCEL
+/// The argument of an item: numbers and texts, packed, which the script unpacks with one command.
+pub(super) struct Argument(Vec<u8>);
+
+impl Argument {
+    pub(super) fn new() -> Self {
+        Self(Vec::with_capacity(192))
+    }
+
+    /// Appends a number in this many bytes, lowest byte first. A negative number counts as 0, and one that does not fit
+    /// as the largest that does.
+    pub(super) fn number(mut self, number: i64, bytes: usize) -> Self {
+        let largest = (1_i64 << (8 * bytes)) - 1;
+        self.0.extend_from_slice(&number.clamp(0, largest).to_le_bytes()[..bytes]);
+        self
+    }
+
+    /// Appends a time or duration in ms.
+    pub(super) fn millis(self, millis: i64) -> Self {
+        self.number(millis, 6)
+    }
+
+    pub(super) fn version(self, version: i64) -> Self {
+        self.number(version, 7)
+    }
+
+    pub(super) fn generation(self, generation: i64) -> Self {
+        self.number(generation, 4)
+    }
+
+    pub(super) fn flag(self, flag: bool) -> Self {
+        self.number(flag.into(), 1)
+    }
+
+    pub(super) fn token(mut self, token: &Uuid) -> Self {
+        self.0.extend_from_slice(token.as_bytes());
+        self
+    }
+
+    /// Appends a text after its length in two bytes. Names, references and reasons are much shorter than that.
+    pub(super) fn text(self, text: impl AsRef<[u8]>) -> Self {
+        let text = &text.as_ref()[..text.as_ref().len().min(usize::from(u16::MAX))];
+        self.after_its_length(text, 2)
+    }
+
+    /// Appends a message after its length in four bytes.
+    pub(super) fn message(self, message: &[u8]) -> Self {
+        self.after_its_length(message, 4)
+    }
+
+    fn after_its_length(self, text: &[u8], bytes: usize) -> Self {
+        let mut argument = self.number(i64::try_from(text.len()).unwrap_or_default(), bytes);
+        argument.0.extend_from_slice(text);
+        argument
+    }
+
+    /// Appends the field of a copy's slot, and its places: that of its slot, the event's own, and that of the lease. One
+    /// that repeats the first is empty.
+    pub(super) fn places(self, keys: &Keys, subject: &Subject, stamp: &CopyVersion, terms: &Terms) -> Self {
+        let slot = subject.home(&stamp.slot);
+        let own = if subject.own_home() == slot { String::new() } else { keys.own_place(subject) };
+        let lease = if subject.leaseholder(terms) == slot { String::new() } else { keys.lease_place(subject, terms) };
+        self.text(subject.field(&stamp.slot)).text(keys.place(subject, &stamp.slot)).text(own).text(lease)
+    }
+}
+
+impl ToRedisArgs for Argument {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        out.write_arg(&self.0);
     }
 }

@@ -75,17 +75,13 @@ impl Keys {
 
     /// Returns the key of the shard's counter.
     pub(super) fn last(&self, shard: u16) -> String {
-        self.key(shard, "last")
-    }
-
-    /// Returns a key that never exists.
-    pub(super) fn none(&self, shard: u16) -> String {
-        self.key(shard, "none")
+        self.base(shard) + "last"
     }
 
     /// Returns the beginning of all keys of a shard.
     pub(super) fn base(&self, shard: u16) -> String {
-        self.key(shard, "")
+        let Self { prefix, virtual_host, topology, .. } = self;
+        format!("{prefix}:{{{virtual_host}:{topology}:{shard}}}:")
     }
 
     /// Returns the place of a slot: the key without [`base`](Self::base).
@@ -111,11 +107,6 @@ impl Keys {
     /// Returns the number of shards.
     pub(super) const fn shards(&self) -> u16 {
         self.shards
-    }
-
-    fn key(&self, shard: u16, name: &str) -> String {
-        let Self { prefix, virtual_host, topology, .. } = self;
-        format!("{prefix}:{{{virtual_host}:{topology}:{shard}}}:{name}")
     }
 }
 

@@ -1,6 +1,5 @@
 //! The register in Redis. Each call is one Lua script over a batch, which is called once for each shard.
 
-mod argument;
 mod calls;
 mod client;
 mod clock;

@@ -73,7 +73,7 @@ impl RedisRegister {
         if self.clock.is_none() {
             self.reading.set(asked, micros);
         }
-        if self.counters.met(shard, known, counter.into()) {
+        if self.counters.met(shard, known, counter) {
             self.loss.counted();
             self.count_emptied();
         }

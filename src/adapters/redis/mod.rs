@@ -3,7 +3,6 @@
 mod calls;
 mod client;
 mod clock;
-mod counters;
 mod index;
 mod items;
 mod keys;
@@ -28,9 +27,8 @@ use futures_util::stream::{self, StreamExt as _};
 use self::{
     client::RedisClient,
     clock::{ComparedClock, LastReading},
-    counters::Counters,
     keys::Keys,
-    loss::Loss,
+    loss::{Counters, Loss},
 };
 pub use self::{client::ServerInfo, clock::ReportedClock};
 use crate::{

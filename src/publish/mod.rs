@@ -1,9 +1,8 @@
-//! The publisher's half of the event's way: [`publisher`] with `versions`, which asks the register in batches (`batch`) and
-//! stops asking for a second where the register does not answer (`contact`).
+//! The publisher's half of the event's way: [`publisher`] with `versions`, which asks the register in batches and stops
+//! asking for a second where the register does not answer.
 //!
 //! The order of effects: reserve a version, publish, wait for the broker's confirm, record the version.
 
-mod batch;
 mod line;
 pub(crate) mod meters;
 pub(crate) mod new_event;

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, StreamExt, future::OptionFuture, stream};
 use jiff::Timestamp;
 use tokio::{
     runtime::Handle,
@@ -22,7 +22,7 @@ use super::{
     new_event::NewEvent,
     published::{PUBLISH_LIMIT, PublishError, Published, SHORT},
     send::{Given, confirm},
-    versions::{Answer, PendingVersion, VERSION_WAIT, Versions},
+    versions::{VERSION_WAIT, Versions},
 };
 use crate::{
     domain::{
@@ -383,14 +383,11 @@ impl PublisherInner {
     async fn send(
         self: Arc<Self>,
         mut draft: Draft,
-        version: Option<PendingVersion<impl Future<Output = Answer>>>,
+        version: Option<impl Future<Output = Option<i64>>>,
         room: Arc<Semaphore>,
         deadline: Instant,
     ) -> Begun {
-        let version = match version {
-            Some(version) => self.versions.wait(&draft.event, version).await,
-            None => None,
-        };
+        let version = OptionFuture::from(version).await.flatten();
         let Draft { event, route, asked, terms, .. } = &mut draft;
         let unversioned = version.is_none() && !matches!(event.stamp.slot, DedupSlot::Event(_));
         match version {

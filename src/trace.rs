@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use crate::domain::{event::Event, settlement::Outcome, words::Reference};
+use crate::domain::{event::Event, settlement::Outcome, wire::SHORT, words::Reference};
 
 /// Connects the spans of this crate with a tracing system, such as OpenTelemetry.
 ///
@@ -43,10 +43,10 @@ pub trait TraceContext: Send + Sync + 'static {
 /// The trace context that a publisher or a worker was given.
 pub(crate) type Traces = Option<Arc<dyn TraceContext>>;
 
-/// Begins the span of a publish.
-pub(crate) fn publish(event: &Event) -> Span {
-    let Event { id, event_type, .. } = event;
-    tracing::info_span!(
+/// Begins the span of a publish. The event carries its trace on.
+pub(crate) fn publish(traces: &Traces, event: &mut Event) -> Span {
+    let Event { id, event_type, .. } = &*event;
+    let span = tracing::info_span!(
         "publish",
         otel.name = %format_args!("publish {event_type}"),
         otel.kind = "producer",
@@ -54,7 +54,11 @@ pub(crate) fn publish(event: &Event) -> Span {
         %event_type,
         reference = event.reference.as_ref().map(Reference::as_str),
         nbf = event.nbf.map(tracing::field::display),
-    )
+    );
+    if let (Some(traces), None) = (traces, &event.traceparent) {
+        event.traceparent = traces.traceparent(&span).filter(|text| (1..=SHORT).contains(&text.len()));
+    }
+    span
 }
 
 /// Begins the span of a run. It continues the trace of the event.

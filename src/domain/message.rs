@@ -7,6 +7,9 @@ use bytes::Bytes;
 /// The header that counts how often a person has replayed an event out of dead-letter. Copies keep it like a foreign one.
 pub const REPLAYS: &str = "replays";
 
+/// The longest short string of AMQP, in bytes.
+pub(crate) const SHORT: usize = 255;
+
 /// A message to publish.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {

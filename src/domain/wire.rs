@@ -12,6 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use jiff::Timestamp;
 
+pub(crate) use super::message::SHORT;
 pub use super::message::{Headers, Incoming, Message, Properties, REPLAYS, Value};
 use super::{
     event::Event,

@@ -10,12 +10,11 @@ use uuid::Uuid;
 
 use super::published::PublishError;
 #[cfg(feature = "internals")]
-use super::published::SHORT;
-#[cfg(feature = "internals")]
 use crate::domain::{
     event,
     register::{DedupSlot, Subject},
     spec::TypeSpec,
+    wire::SHORT,
 };
 use crate::domain::{
     event::Event,

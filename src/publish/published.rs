@@ -5,15 +5,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::{
-    domain::words::{EventType, UnknownType, WordError},
+    domain::{
+        wire::SHORT,
+        words::{EventType, UnknownType, WordError},
+    },
     handler::{IntoOutcome, Outcome},
     ports::BrokerError,
 };
 
 /// How long a publish is tried before it fails.
 pub(crate) const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
-/// The longest short string of AMQP, in bytes.
-pub(super) const SHORT: usize = 255;
 
 /// An event that the broker has confirmed.
 ///

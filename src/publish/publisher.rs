@@ -20,7 +20,7 @@ use super::{
     line::Line,
     meters::PublishMeters,
     new_event::NewEvent,
-    published::{PUBLISH_LIMIT, PublishError, Published, SHORT},
+    published::{PUBLISH_LIMIT, PublishError, Published},
     send::{Given, confirm},
     versions::{VERSION_WAIT, Versions},
 };
@@ -34,7 +34,7 @@ use crate::{
         schedule::forged::forged,
         spec::Topology,
         time,
-        wire::kept,
+        wire::{SHORT, kept},
         words::{EventType, UnknownType},
     },
     outage::BrokerOutage,
@@ -245,7 +245,7 @@ impl Publisher {
     pub fn publish(&self, event: NewEvent) -> impl Future<Output = Result<Published, PublishError>> + Send + use<> {
         let (shared, lines, room) = (Arc::clone(&self.shared), Arc::clone(&self.lines), Arc::clone(&self.room));
         let mut draft = shared.draft(event);
-        let span = draft.as_mut().map_or_else(|_| Span::none(), |draft| self.span(&mut draft.event));
+        let span = draft.as_mut().map_or_else(|_| Span::none(), |draft| trace::publish(&self.traces, &mut draft.event));
         // Reserved now and not at the first poll, so that the order of the calls is the order of the versions.
         let version = draft.as_ref().ok().and_then(Draft::reserve).and_then(|reserve| shared.versions.ask(reserve));
         let publishing = async move {
@@ -258,15 +258,6 @@ impl Publisher {
             published
         };
         publishing.instrument(span)
-    }
-
-    /// Begins the span of a publish. The event carries its trace on.
-    fn span(&self, event: &mut Event) -> Span {
-        let span = trace::publish(event);
-        if let (Some(traces), None) = (&self.traces, &event.traceparent) {
-            event.traceparent = traces.traceparent(&span).filter(|text| (1..=SHORT).contains(&text.len()));
-        }
-        span
     }
 
     /// Publishes many events, up to [`in_flight`](Self::in_flight) at a time, and returns their results in the same order. They

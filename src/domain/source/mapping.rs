@@ -11,13 +11,11 @@ use super::{
     spec::{ReferenceFrom, Rule, SourceSpec, Unmatched},
 };
 use crate::domain::{
-    message::{self, Incoming},
+    message::{self, Incoming, SHORT},
     names::Names,
     words::{EventType, Reference, Word, WordError, plain},
 };
 
-/// The longest text of a property in AMQP, in bytes.
-const SHORT: usize = 255;
 /// The most characters of a value that a reason repeats.
 const SHOWN: usize = 60;
 

@@ -57,7 +57,7 @@ impl Routes {
         message(self.names.dead_letter(), names::dead_letter_key(&copy.event_type), copy)
     }
 
-    /// Returns the message that sends a copy to the quarantine queue, where it runs alone.
+    /// Returns the message that sends a copy to the quarantine queue, where it runs alone, and where RabbitMQ counts its returns from 0.
     pub(crate) fn to_quarantine(&self, copy: &Event) -> Message {
         message(self.names.quarantine(), names::quarantine_key(&copy.event_type), copy)
     }

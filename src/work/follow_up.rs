@@ -27,7 +27,6 @@ use crate::{
         settlement::{Decision, Failed},
         time,
         transition::Transition,
-        ttl::Ttl,
         wire::{Message, kept},
     },
     ports::{BrokerError, RegisterError},
@@ -43,17 +42,6 @@ const SOONEST: Duration = Duration::from_secs(1);
 /// How late a copy may come back before a worker that stops when its queues are empty counts it as gone.
 pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
-/// The copy, its destination, and the run's end.
-type FollowUp = (Option<(Event, To)>, End);
-
-/// Where a copy goes.
-enum To {
-    Retry(Ttl),
-    DeadLetter,
-    /// The copy is due after this long.
-    Scheduler(Duration),
-}
-
 impl Lane {
     /// Publishes what follows from a decision, waits for the broker's confirm, and tells it. Returns the end of the run for the
     /// register. The error says what becomes of a delivery whose event is not settled.
@@ -61,14 +49,29 @@ impl Lane {
         let event = claimed.event();
         let transition = Transition::of(&decision, claimed.took, self.spec.retry.max_attempts);
         self.end_scheduled(event, &decision, None).await?;
-        let (copy, end) = self.prepare(event, decision).await?;
-        let routes = &self.common.routes;
-        match copy {
-            Some((copy, To::Retry(ttl))) => self.publish(|| routes.to_retry(&copy, ttl)).await?,
-            Some((copy, To::DeadLetter)) => self.publish(|| routes.to_dead_letter(&copy)).await?,
-            Some((copy, To::Scheduler(wait))) => self.send_on(&copy, wait).await?,
-            None => {}
-        }
+        // The date says when the broker sends the copy on, whatever this machine's clock shows.
+        let (now, routes) = (self.common.clock.shared(), &self.common.routes);
+        let end = match decision {
+            Decision::Finish(_) | Decision::Drop { .. } => End::Finished,
+            Decision::Retry { ttl, failed } => {
+                let copy = after_failure(event, failed);
+                self.publish(|| routes.to_retry(&copy, ttl)).await?;
+                copied(&copy, time::later(now, ttl.as_duration()), Stage::Retry)
+            }
+            Decision::RetryAfter { after, failed } => {
+                let due = time::ceil_millis(time::later(now, after));
+                self.raise_due(event, due).await;
+                let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
+                self.send_on(&copy, after).await?;
+                copied(&copy, due, Stage::Retry)
+            }
+            Decision::DeadLetter(failed) | Decision::Expire(_, failed) => {
+                let copy = after_failure(event, failed);
+                self.publish(|| routes.to_dead_letter(&copy)).await?;
+                copied(&copy, now, Stage::DeadLetter)
+            }
+            Decision::Requeue { at, reason } => self.requeue(event, time::ceil_millis(at), reason).await?,
+        };
         if let Some(transition) = transition {
             self.tell(event, &transition);
         }
@@ -76,37 +79,10 @@ impl Lane {
         Ok(end)
     }
 
-    async fn prepare(&self, event: &Event, decision: Decision) -> Result<FollowUp, Disposition> {
-        // The date says when the broker sends the copy on, whatever this machine's clock shows.
-        let now = self.common.clock.shared();
-        Ok(match decision {
-            Decision::Finish(_) | Decision::Drop { .. } => (None, End::Finished),
-            Decision::Retry { ttl, failed } => {
-                let copy = after_failure(event, failed);
-                let due = time::later(now, ttl.as_duration());
-                let end = copied(&copy, due, Stage::Retry);
-                (Some((copy, To::Retry(ttl))), end)
-            }
-            Decision::RetryAfter { after, failed } => {
-                let due = time::ceil_millis(time::later(now, after));
-                self.raise_due(event, due).await;
-                let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
-                let end = copied(&copy, due, Stage::Retry);
-                (Some((copy, To::Scheduler(after))), end)
-            }
-            Decision::DeadLetter(failed) | Decision::Expire(_, failed) => {
-                let copy = after_failure(event, failed);
-                let end = copied(&copy, now, Stage::DeadLetter);
-                (Some((copy, To::DeadLetter)), end)
-            }
-            Decision::Requeue { at, reason } => self.requeue(event, time::ceil_millis(at), reason).await?,
-        })
-    }
-
     /// Runs the event again later, as the handler asked. An immediate event is published like any other, into the slot of its date, where
     /// the newest of its reference counts. Any other stays in the slot that it has: dated events of a reference that are put
     /// off to one time would replace each other there, and an immediate one would replace them.
-    async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<FollowUp, Disposition> {
+    async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<End, Disposition> {
         let now = self.common.clock.shared();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = time::until(now, at).max(SOONEST);
@@ -123,8 +99,8 @@ impl Lane {
         let competes = self.spec.register && matches!(event.stamp.slot, DedupSlot::Immediate | DedupSlot::First);
         if !competes {
             self.raise_due(event, at).await;
-            let end = copied(&fresh, at, Stage::Waiting);
-            return Ok((Some((fresh, To::Scheduler(delay))), end));
+            self.send_on(&fresh, delay).await?;
+            return Ok(copied(&fresh, at, Stage::Waiting));
         }
         let slot = DedupSlot::RequeuedAt(at.as_millisecond());
         let (fresh, is_versioned) = loop {
@@ -164,7 +140,7 @@ impl Lane {
                 );
             }
         }
-        Ok((None, End::Finished))
+        Ok(End::Finished)
     }
 
     /// Tells the register that a copy waits longer than the type's own delays: what makes older copies stale must outlive it.
@@ -261,11 +237,6 @@ impl Lane {
                 Err(Disposition::GiveBack)
             }
         }
-    }
-
-    /// Publishes the same copy to the quarantine queue, where it runs alone, and where RabbitMQ counts its returns from 0.
-    pub(super) async fn send_to_quarantine(&self, copy: &Event) -> Result<(), Disposition> {
-        self.publish(|| self.common.routes.to_quarantine(copy)).await
     }
 }
 

@@ -180,7 +180,7 @@ impl Lane {
                 CopyReason::Quarantine(returns) => {
                     tracing::warn!(%id, %event_type, returns, "event put aside to run alone, because its worker may have died while it ran");
                     let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..Event::clone(event) };
-                    self.send_to_quarantine(&copy).await?;
+                    self.publish(|| self.common.routes.to_quarantine(&copy)).await?;
                     self.counters.put_aside();
                     self.common.quarantined.notify_one();
                 }

@@ -168,7 +168,7 @@ impl Lane {
         // As a copy: before RabbitMQ 4.3 a delivery that is given back counts like a crash.
         self.counters.given_back();
         let copy = Event { crashes: returns, reason, ..Event::clone(&ready.work.event) };
-        let (published, _permit) = for_a_while(permit, self.send_to_quarantine(&copy)).await;
+        let (published, _permit) = for_a_while(permit, self.publish(|| self.common.routes.to_quarantine(&copy))).await;
         self.answer(ready, Disposition::after(published)).await;
         next
     }

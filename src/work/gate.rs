@@ -139,16 +139,12 @@ impl Gate {
     /// [changes](Self::changed), and how many events could start but for the breaker.
     pub(super) fn ask(&mut self, free: usize) -> (Intake, Option<Instant>, usize) {
         let now = Instant::now();
-        decide(self.signals(free, now), now)
-    }
-
-    fn signals(&mut self, free: usize, now: Instant) -> Signals {
         self.stops = self.lane.common.stop.is_cancelled();
         let register = self.register.borrow_and_update().health();
         if let Some(changes) = &mut self.breaker {
             changes.mark_unchanged();
         }
-        Signals {
+        let signals = Signals {
             stops: self.stops,
             switch: self.switch.look(),
             register: if self.lane.spec.register { register } else { Health::Up },
@@ -156,7 +152,8 @@ impl Gate {
             breaker: self.lane.breaker.as_ref().and_then(|breaker| breaker.halt(now)),
             is_isolated: *self.isolated.borrow_and_update() > 0,
             free,
-        }
+        };
+        decide(signals, now)
     }
 
     /// Waits until a signal changes.

@@ -32,18 +32,8 @@ impl Loop {
         let CallEnd { asked, settles, claims, answers } = answered;
         self.calls.ended(answers.is_ok());
         let common = Arc::clone(&self.lane.common);
-        match answers {
-            Ok(answers) => {
-                common.register_answered(asked);
-                for (ended, answer) in settles.into_iter().zip(answers.settled) {
-                    self.settled(ended, answer.is_ok());
-                }
-                // What has changed while the call was under way: the type is paused, or an event waits to run alone.
-                let may_start = self.permit.is_some() && !self.lane.switch.is_off();
-                for (ready, answer) in claims.into_iter().zip(answers.claimed) {
-                    self.claimed(ready, answer, asked, may_start);
-                }
-            }
+        let answers = match answers {
+            Ok(answers) => answers,
             // Redis may have done all of it, and only the answer was lost: both are asked again.
             Err(error) => {
                 common.register_failed(asked, &error);
@@ -53,7 +43,26 @@ impl Loop {
                 for ready in claims.into_iter().rev() {
                     self.wait_again(ready);
                 }
+                return;
             }
+        };
+        common.register_answered(asked);
+        for (ended, answer) in settles.into_iter().zip(answers.settled) {
+            if answer.is_ok() {
+                self.acknowledge(ended);
+                continue;
+            }
+            // The key of this event is damaged. Other events do not wait for it.
+            let lane = Arc::clone(&self.lane);
+            self.detours.spawn(async move {
+                lane.settle_one(ended).await.acknowledge().await;
+                Detour::Over
+            });
+        }
+        // What has changed while the call was under way: the type is paused, or an event waits to run alone.
+        let may_start = self.permit.is_some() && !self.lane.switch.is_off();
+        for (ready, answer) in claims.into_iter().zip(answers.claimed) {
+            self.claimed(ready, answer, asked, may_start);
         }
     }
 
@@ -181,18 +190,6 @@ impl Loop {
             // The delivery is not answered: the broker delivers it again.
             Err(error) => tracing::error!(%error, event_type = %self.lane.event_type, "an event was left unsettled"),
         }
-    }
-
-    fn settled(&mut self, ended: Ended, is_settled: bool) {
-        if is_settled {
-            return self.acknowledge(ended);
-        }
-        // The key of this event is damaged. Other events do not wait for it.
-        let lane = Arc::clone(&self.lane);
-        self.detours.spawn(async move {
-            lane.settle_one(ended).await.acknowledge().await;
-            Detour::Over
-        });
     }
 
     /// Acknowledges the delivery of an event that is settled.

@@ -70,7 +70,7 @@ impl Lane {
                 continue;
             }
             if !self.spec.register {
-                break (Ok(self.without_claim(ready)), Some(permit), waits);
+                break (Ok(ready.without_claim(self)), Some(permit), waits);
             }
             let (claimed, permit) = for_a_while(Some(permit), self.claim_one(&mut ready, over)).await;
             let Some((answer, asked)) = claimed else {
@@ -78,7 +78,7 @@ impl Lane {
             };
             let may_start = permit.is_some() && !self.switch.is_off();
             if may_start || !matches!(answer, Ok(ClaimAnswer::Run { .. })) {
-                break (self.grant(ready, answer, asked), permit, waits);
+                break (ready.answered(self, answer, asked), permit, waits);
             }
             // Redis was down for longer than this event may keep others from starting, or the type was paused. A claim must not
             // wait for others to end, or its lease ends first.

@@ -159,7 +159,7 @@ impl Loop {
             while starts > 0
                 && let Some(ready) = self.waiting.pop_front()
             {
-                match self.lane.without_claim(ready) {
+                match ready.without_claim(&self.lane) {
                     (claimed, Some(decision)) => self.carry_out(claimed, decision),
                     (claimed, None) => self.start(claimed),
                 }

@@ -15,8 +15,8 @@ pub(super) use crate::ports::Disposition;
 use crate::{
     domain::{
         event::Event,
-        register::{Claim, ClaimAnswer, CopyVersion, End, Settle, Terms},
-        settlement::{Decision, Failed},
+        register::{Claim, ClaimAnswer, End, Settle, Terms},
+        settlement::{self, Decision, Failed},
         transition::Transition,
         ttl::{roughly, say},
         words::plain,
@@ -117,7 +117,7 @@ impl Ready {
     }
 
     /// Returns the event after an answer by which the register holds no claim of it.
-    pub(super) fn refused(mut self) -> Self {
+    fn refused(mut self) -> Self {
         self.work.token = None;
         self
     }
@@ -127,27 +127,66 @@ impl Ready {
         Claimed { work: self.work, lease: None, took: None, ticket: None }
     }
 
-    /// Returns the event as one that may run, because the register has granted its claim, which was made at `asked`.
-    pub(super) fn claimed(
+    /// Returns an event of a type without the register as one that may run, and a decision if it has expired.
+    pub(super) fn without_claim(self, lane: &Lane) -> Granted {
+        let expired = expired(lane, &self.work.event, 0);
+        (self.unclaimed(), expired)
+    }
+
+    /// Takes the register's answer to the event's claim, which was made at `asked`.
+    pub(super) fn answered(
         mut self,
         lane: &Lane,
-        stamp: CopyVersion,
-        (fence, crashes): (i64, u32),
+        answer: Result<ClaimAnswer, RegisterError>,
         asked: Instant,
-    ) -> Claimed {
+    ) -> Result<Granted, (Self, NotSettled)> {
+        let (fence, crashes, stamp) = match answer {
+            Ok(ClaimAnswer::Run { fence, crashes, stamp }) => (fence, crashes, stamp),
+            Ok(ClaimAnswer::Alone) => return Err((self.refused(), NotSettled::Alone)),
+            Ok(ClaimAnswer::Busy) => return Err((self.refused(), NotSettled::Busy)),
+            Ok(ClaimAnswer::Later(time)) => return Err((self.refused(), NotSettled::Later(time))),
+            Ok(answer @ (ClaimAnswer::Stale | ClaimAnswer::Replaced)) => {
+                return Err((self.refused(), NotSettled::Unwanted(answer)));
+            }
+            Err(error) => return Err((self, NotSettled::Damaged(error))),
+        };
+        fail_point!("work.claimed");
         (self.work.copying, self.work.crashes) = (None, crashes);
         if self.work.event.stamp != stamp {
             Arc::make_mut(&mut self.work.event).stamp = stamp;
         }
         let token = self.token();
         let lease = lane.common.leases.hold(&self.work.event, lane.terms, (token, fence), asked);
-        Claimed { lease: Some(lease), work: self.work, took: None, ticket: None }
+        let claimed = Claimed { lease: Some(lease), work: self.work, took: None, ticket: None };
+
+        let event = claimed.event();
+        if let Some(expired) = expired(lane, event, crashes) {
+            return Ok((claimed, Some(expired)));
+        }
+        let too_often = if lane.spec.keeps_order() || crashes == 0 {
+            None
+        } else {
+            let now = lane.common.clock.now();
+            settlement::crashed(crashes, event.crashes, event.attempts, lane.spec.crash_limit, now)
+        };
+        // A type that keeps its order claims anew for each try.
+        if too_often.is_none() && crashes > 0 && claimed.tries() == 0 {
+            tracing::warn!(id = %plain(&event.id), event_type = %lane.event_type, crashes, "event runs again; it was started before and never settled");
+        }
+        Ok((claimed, too_often))
     }
 
     /// Returns the receipt of a delivery that did not run, or whose run was given up.
     pub(super) fn into_receipt(self) -> Box<dyn Receipt> {
         self.work.receipt
     }
+}
+
+/// Returns what follows if the event has expired. It was started `crashes` times and never settled.
+fn expired(lane: &Lane, event: &Event, crashes: u32) -> Option<Decision> {
+    event.expires?;
+    let now = lane.common.clock.of_redis();
+    event.expired(crashes, now).map(|at| settlement::expired(at, lane.spec.on_expiry, now))
 }
 
 /// A delivery whose event may run: the register has granted its claim, or its type has no register.

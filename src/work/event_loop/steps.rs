@@ -10,19 +10,13 @@ use tokio::{
 
 use super::{Loop, register_calls::CallEnd};
 use crate::{
-    domain::{
-        event::Event,
-        register::ClaimAnswer,
-        settlement::{self, Decision},
-        words::plain,
-    },
+    domain::{register::ClaimAnswer, settlement::Decision},
     ports::{RegisterError, Written},
     work::{
         busy_wait::BusyWait,
         isolation::for_a_while,
-        lane::Lane,
         not_run::Wait,
-        stage::{Claimed, Detour, Ended, Granted, NotSettled, Ran, Ready},
+        stage::{Claimed, Detour, Ended, NotSettled, Ran, Ready},
     },
 };
 
@@ -82,7 +76,7 @@ impl Loop {
         if !may_start && matches!(answer, Ok(ClaimAnswer::Run { .. })) {
             return self.unclaim(ready);
         }
-        match lane.grant(ready, answer, asked) {
+        match ready.answered(&lane, answer, asked) {
             Ok((claimed, Some(decision))) => self.carry_out(claimed, decision),
             Ok((claimed, None)) => self.start(claimed),
             Err((ready, NotSettled::Busy)) => self.wait_for_reference(ready),
@@ -204,55 +198,5 @@ impl Loop {
         while self.written.front_mut().is_some_and(Written::is_done) {
             self.written.pop_front();
         }
-    }
-}
-
-impl Lane {
-    /// Takes the register's answer to a claim that was made at `asked`.
-    pub(in crate::work) fn grant(
-        &self,
-        ready: Ready,
-        answer: Result<ClaimAnswer, RegisterError>,
-        asked: Instant,
-    ) -> Result<Granted, (Ready, NotSettled)> {
-        let (fence, crashes, stamp) = match answer {
-            Ok(ClaimAnswer::Run { fence, crashes, stamp }) => (fence, crashes, stamp),
-            Ok(ClaimAnswer::Alone) => return Err((ready.refused(), NotSettled::Alone)),
-            Ok(ClaimAnswer::Busy) => return Err((ready.refused(), NotSettled::Busy)),
-            Ok(ClaimAnswer::Later(time)) => return Err((ready.refused(), NotSettled::Later(time))),
-            Ok(answer @ (ClaimAnswer::Stale | ClaimAnswer::Replaced)) => {
-                return Err((ready.refused(), NotSettled::Unwanted(answer)));
-            }
-            Err(error) => return Err((ready, NotSettled::Damaged(error))),
-        };
-        fail_point!("work.claimed");
-        let claimed = ready.claimed(self, stamp, (fence, crashes), asked);
-        let event = claimed.event();
-        if let Some(expired) = self.expired(event, crashes) {
-            return Ok((claimed, Some(expired)));
-        }
-        let too_often = if self.spec.keeps_order() || crashes == 0 {
-            None
-        } else {
-            let now = self.common.clock.now();
-            settlement::crashed(crashes, event.crashes, event.attempts, self.spec.crash_limit, now)
-        };
-        // A type that keeps its order claims anew for each try.
-        if too_often.is_none() && crashes > 0 && claimed.tries() == 0 {
-            tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, crashes, "event runs again; it was started before and never settled");
-        }
-        Ok((claimed, too_often))
-    }
-
-    /// Returns an event of a type without the register as one that may run, and a decision if it has expired.
-    pub(in crate::work) fn without_claim(&self, ready: Ready) -> Granted {
-        let expired = self.expired(&ready.work.event, 0);
-        (ready.unclaimed(), expired)
-    }
-
-    fn expired(&self, event: &Event, crashes: u32) -> Option<Decision> {
-        event.expires?;
-        let now = self.common.clock.of_redis();
-        event.expired(crashes, now).map(|at| settlement::expired(at, self.spec.on_expiry, now))
     }
 }

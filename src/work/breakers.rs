@@ -18,8 +18,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::{
     breaker::{Breaker, Turn},
-    common::Common,
-    lane::Lane,
+    lane::{Common, Lane},
 };
 use crate::{
     NewEvent,

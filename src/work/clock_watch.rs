@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use metrics::gauge;
 
-use super::common::Common;
+use super::lane::Common;
 use crate::{
     domain::clocks::{self, TOLERANCE},
     meter,

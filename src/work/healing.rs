@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     clock_watch::ClockWatch,
-    common::Common,
+    lane::Common,
     register_meters::{ScheduleMeters, WaitingMeters},
 };
 use crate::{

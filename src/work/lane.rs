@@ -1,18 +1,47 @@
-//! A lane: one type in a worker, with its settings and its handler. The type's event loop is in `event_loop`.
+//! A lane: one type in a worker, with its settings and its handler; and the state that all lanes of the worker share. The type's event
+//! loop is in `event_loop`.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    breaker::Breaker, common::Common, counters::Counters, meters::Meters, readiness::TypeReadiness, switches::Switch,
+    breaker::Breaker,
+    counters::{Counters, Totals},
+    error::WorkError,
+    isolation::Isolation,
+    late::LateRuns,
+    leases::Leases,
+    meters::Meters,
+    readiness::{Readiness, TypeReadiness},
+    switches::{Switch, Switchboard},
 };
 use crate::{
-    domain::{event::Event, register::Terms, spec::TypeSpec, transition::Transition, words::EventType},
+    domain::{
+        event::Event,
+        register::Terms,
+        spec::{Topology, TypeSpec},
+        transition::Transition,
+        words::{EventType, plain},
+    },
     handler::Handler,
-    outage::HandlerHealth,
-    ports::RegisterError,
+    journal::Journal,
+    outage::{BrokerOutage, ConsumerOutage, HandlerHealth, Health, RegisterHealth, Side},
+    ports::{Broker, Clock, Delivery, Register, RegisterError},
+    routes::Routes,
+    trace::Traces,
 };
+
+/// How long the last publishes and settlements of a stopping worker may take.
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// One type in a worker: its settings and its handler.
 pub(super) struct Lane {
@@ -48,5 +77,146 @@ impl Lane {
     /// Notes a call about an event that failed, and for which the event does not wait.
     pub(super) fn unanswered(&self, asked: Instant, error: &RegisterError, id: &str, consequence: &str) {
         self.common.unanswered(asked, error, (id, self.event_type.as_str()), consequence);
+    }
+}
+
+/// The state that all types of a worker share.
+pub(super) struct Common {
+    pub(super) topology: Arc<Topology>,
+    pub(super) routes: Routes,
+    pub(super) broker: Arc<dyn Broker>,
+    pub(super) register: Arc<dyn Register>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) isolation: Isolation,
+    pub(super) late: Arc<LateRuns>,
+    /// The queues in which a message had a priority.
+    pub(super) prioritised: Mutex<BTreeSet<String>>,
+    pub(super) leases: Arc<Leases>,
+    /// Cancelled when the worker stops: nothing is started any more, and deliveries that have not started are given back.
+    pub(super) stop: CancellationToken,
+    /// Cancelled after the drain limit: events that run are given back too.
+    pub(super) give_back: CancellationToken,
+    /// Cancelled when even the last publishes and settlements have taken too long. The broker delivers again what was not
+    /// acknowledged.
+    pub(super) abandon: CancellationToken,
+    /// The number of deliveries that the worker holds.
+    pub(super) held: Arc<AtomicUsize>,
+    /// When the last copy that the worker has sent to a hatchery comes back.
+    pub(super) expected: Mutex<Option<Instant>>,
+    /// Wakes the quarantine when this worker has put an event there.
+    pub(super) quarantined: Notify,
+    /// Whether Redis answers.
+    pub(super) health: RegisterHealth,
+    /// Why the worker stops by itself.
+    pub(super) failure: Mutex<Option<WorkError>>,
+    /// Whether follow-ups wait for the broker.
+    pub(super) broker_outage: BrokerOutage,
+    /// Which queues wait for the broker.
+    pub(super) consumer_outage: ConsumerOutage,
+    pub(super) totals: Arc<Totals>,
+    pub(super) readiness: Readiness,
+    pub(super) switches: Switchboard,
+    pub(super) journal: Journal,
+    pub(super) traces: Traces,
+}
+
+/// Counts a delivery that the worker holds, until it is dropped.
+pub(super) struct Holding(Arc<AtomicUsize>);
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Common {
+    /// Counts a delivery that has come.
+    pub(super) fn hold(&self) -> Holding {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        Holding(Arc::clone(&self.held))
+    }
+
+    /// Returns the number of deliveries that the worker holds.
+    pub(super) fn holds(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Warns once of a queue in which a message has a priority.
+    pub(super) fn warn_of_priority(&self, queue: impl FnOnce() -> String, delivery: &Delivery) {
+        let Some(priority) = delivery.priority else { return };
+        let mut warned = self.prioritised.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queue();
+        if warned.insert(queue.clone()) {
+            let id = delivery.message.properties.message_id.as_deref().map(plain);
+            tracing::warn!(
+                id = id.as_deref(),
+                priority,
+                "a message of {queue} has a priority: RabbitMQ 4 delivers such messages first, and may delay the timers of all others; its publisher must set none"
+            );
+        }
+    }
+
+    /// Notes that a copy comes back after this long. A worker that stops when its queues are empty waits for it.
+    pub(super) fn expect_back(&self, wait: Duration) {
+        let then = Some(Instant::now() + wait);
+        let mut expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        *expected = then.max(*expected);
+    }
+
+    pub(super) fn expects_nothing(&self) -> bool {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|then| then <= Instant::now())
+    }
+
+    /// Notes that a call to the register, made at `asked`, had no answer.
+    pub(super) fn register_failed(&self, asked: Instant, error: &RegisterError) {
+        self.count_emptied();
+        // Waiting would not help: a person has to say whose register it is.
+        if let RegisterError::InUse { .. } = error {
+            self.fail(WorkError::Register(error.clone()));
+        }
+        self.health.failed(asked, error);
+    }
+
+    /// Notes that a call to the register about events, made at `asked`, was answered.
+    pub(super) fn register_answered(&self, asked: Instant) {
+        self.count_emptied();
+        self.health.answered(asked);
+    }
+
+    /// Any call may be the first to find the register emptied.
+    pub(super) fn count_emptied(&self) {
+        Side::Worker.count_emptied(self.register.times_emptied());
+    }
+
+    /// Notes a call about an event that failed, and for which the event does not wait. An outage is logged once, and not for
+    /// each event. Another refusal may concern this event alone.
+    pub(super) fn unanswered(
+        &self,
+        asked: Instant,
+        error: &RegisterError,
+        (id, event_type): (&str, &str),
+        consequence: &str,
+    ) {
+        if matches!(error, RegisterError::Unreachable { .. } | RegisterError::InUse { .. }) {
+            tracing::debug!(%error, id, %event_type, "{consequence}");
+            self.register_failed(asked, error);
+        } else if self.health.now() == Health::Up {
+            tracing::warn!(%error, id, %event_type, "{consequence}");
+        } else {
+            tracing::debug!(%error, id, %event_type, "{consequence}");
+        }
+    }
+
+    /// Waits until a publish that the broker does not take is given up: after the drain limit, and half the time that the last
+    /// publishes have after it.
+    pub(super) async fn cannot_wait(&self) {
+        self.give_back.cancelled().await;
+        tokio::time::sleep(LAST_WORDS / 2).await;
+    }
+
+    /// Stops the worker for a reason that would concern every further event.
+    pub(super) fn fail(&self, reason: WorkError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.stop.cancel();
     }
 }

@@ -1,14 +1,14 @@
 //! The worker's half of the event's way.
 //!
 //! - [`builder`], `worker`, `error`: the public [`Worker`]: its handlers, its start, its end, and why it ends early.
-//! - `event_loop`: one task for a type, which is the worker in one page; `lane` has the type's settings and handler, `stage` the
-//!   types of a delivery on its way.
+//! - `event_loop`: one task for a type, which is the worker in one page; `lane` has the type's settings and handler, and what all types
+//!   share; `stage` has the types of a delivery on its way.
 //! - `gate`: may a type take and start events? `switches`, `switch_reader`: what people have paused. `breaker`: too many of its runs
 //!   were errors; `breakers`: what other workers count.
 //! - `consumer`, `open`, `execute`, `follow_up`: the steps, in the order of the way; `not_run`: an event that does not go on.
 //! - `source`: messages of a foreign queue become events.
 //! - `alone`: the same steps for one event by itself; `ordered` and `quarantine` use it.
-//! - `isolation`, `late`, `leases`, `renewal`, `busy_wait`, `counters`, `meters`, `readiness`, `common`: what the steps need.
+//! - `isolation`, `late`, `leases`, `renewal`, `busy_wait`, `counters`, `meters`, `readiness`: what the steps need.
 //!
 //! The decisions are in [`crate::domain`]; here is the order of effects: the broker's confirm first, then the
 //! register, then the acknowledgement, so that a crash between any two of them repeats work and loses nothing.
@@ -20,7 +20,6 @@ mod builder;
 mod busy_wait;
 mod cause;
 mod clock_watch;
-mod common;
 mod consumer;
 mod counters;
 mod error;

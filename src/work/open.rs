@@ -6,9 +6,8 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
-    common::Holding,
     follow_up::ON_ITS_WAY,
-    lane::Lane,
+    lane::{Holding, Lane},
     late,
     stage::{Detour, Disposition, Ready},
 };

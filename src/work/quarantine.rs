@@ -18,12 +18,11 @@ use uuid::Uuid;
 
 use super::{
     breaker::Waiting,
-    common::Common,
     error::WorkError,
     event_loop,
     gate::Gate,
     isolation::{Permit, for_a_while},
-    lane::Lane,
+    lane::{Common, Lane},
     open::NotDue,
     stage::{Disposition, NotSettled, Ready},
 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use metrics::{Gauge, gauge};
 use tokio::time::Instant;
 
-use super::common::Common;
+use super::lane::Common;
 use crate::{
     domain::{
         schedule::{definition::Definition, run::RunOutcome, state::ScheduleState},

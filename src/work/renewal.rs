@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{common::Common, lane::Lane};
+use super::lane::{Common, Lane};
 use crate::{domain::transition::Transition, ports::in_parts};
 
 /// The most leases that one call renews.

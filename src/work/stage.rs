@@ -10,7 +10,13 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{breaker::Ticket, busy_wait::BusyWait, common::Holding, lane::Lane, late::HeldRun, leases::Lease};
+use super::{
+    breaker::Ticket,
+    busy_wait::BusyWait,
+    lane::{Holding, Lane},
+    late::HeldRun,
+    leases::Lease,
+};
 pub(super) use crate::ports::Disposition;
 use crate::{
     domain::{

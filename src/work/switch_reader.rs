@@ -9,7 +9,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{common::Common, error::WorkError, switches::Known};
+use super::{error::WorkError, lane::Common, switches::Known};
 use crate::{
     domain::time::until,
     outage::{SwitchesOutage, backoff},

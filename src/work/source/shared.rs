@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     domain::{source::SourceSpec, words::Word},
     publish::{published::PublishError, publisher::Publisher},
-    work::{common::Common, counters::SourceCounters, readiness::TypeReadiness, switches::Switch},
+    work::{counters::SourceCounters, lane::Common, readiness::TypeReadiness, switches::Switch},
 };
 
 /// One source in a worker.

@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 use lapin::{
-    BasicProperties,
-    message::Delivery,
-    types::{AMQPValue, DecimalValue, FieldTable, ShortString},
+    Acker, BasicProperties, message,
+    types::{AMQPValue, DecimalValue, DeliveryTag, FieldTable, ShortString},
 };
 
 use crate::{
     domain::wire::{Headers, Incoming, Properties, Value},
-    ports::BrokerError,
+    ports::{BrokerError, Delivery, Receipt},
 };
 
 /// The delivery mode of persistent messages.
@@ -24,8 +23,21 @@ pub fn short(text: &str) -> Result<ShortString, BrokerError> {
         .map_err(|error| BrokerError::Rejected { what: "a name or property".to_owned(), reason: error.to_string() })
 }
 
+/// Converts a delivery, and makes its receipt. The body is not copied.
+pub(super) fn delivery(
+    mut received: message::Delivery,
+    receipt: impl FnOnce(DeliveryTag, Acker) -> Box<dyn Receipt>,
+) -> Delivery {
+    Delivery {
+        message: incoming(&mut received),
+        priority: *received.properties.priority(),
+        redelivered: received.redelivered,
+        receipt: receipt(received.delivery_tag, received.acker),
+    }
+}
+
 /// Takes the message out of a delivery. The body is not copied.
-pub fn incoming(delivery: &mut Delivery) -> Incoming {
+pub fn incoming(delivery: &mut message::Delivery) -> Incoming {
     let body = Bytes::from(std::mem::take(&mut delivery.data));
     Incoming { routing_key: delivery.routing_key.to_string(), properties: read(&delivery.properties), body }
 }

@@ -182,11 +182,8 @@ impl Queue {
         }
     }
 
-    fn delivery(&self, mut received: lapin::message::Delivery) -> Delivery {
-        let message = codec::incoming(&mut received);
-        let (priority, redelivered) = (*received.properties.priority(), received.redelivered);
-        let receipt = self.answers.receipt(received.delivery_tag, received.acker);
-        Delivery { message, priority, redelivered, receipt }
+    fn delivery(&self, received: lapin::message::Delivery) -> Delivery {
+        codec::delivery(received, |tag, acker| self.answers.receipt(tag, acker))
     }
 
     /// Ends the new consumer of a task whose result was not read yet, its channel first. Waits for a call that is under

@@ -238,14 +238,13 @@ impl QueueLook {
     fn receive(&mut self, received: Option<lapin::Result<lapin::message::Delivery>>) -> Result<usize, BrokerError> {
         // The broker has ended the consumer, because the queue was deleted.
         let missing = || BrokerError::Missing { object: format!("the queue {}", self.queue) };
-        let mut received = self.answered(received.ok_or_else(missing)?)?;
+        let received = self.answered(received.ok_or_else(missing)?)?;
         self.read += 1;
         self.passed_returned |= !received.redelivered;
-        let message = codec::incoming(&mut received);
-        let size = message.body.len();
-        let receipt = self.kept.receipt(self.answers.receipt(received.delivery_tag, received.acker));
-        let (priority, redelivered) = (*received.properties.priority(), received.redelivered);
-        self.ahead.push_back(Delivery { message, priority, redelivered, receipt });
+        let receipt = |tag, acker| self.kept.receipt(self.answers.receipt(tag, acker));
+        let delivery = codec::delivery(received, receipt);
+        let size = delivery.message.body.len();
+        self.ahead.push_back(delivery);
         Ok(size)
     }
 

@@ -252,12 +252,9 @@ impl Broker for RabbitMq {
         let taking = channel.basic_get(codec::short(queue)?, BasicGetOptions::default());
         let taken =
             deliveries(&channel, taking).await.map_err(|error| link.error(&error, &format!("the queue {queue}")))?;
-        Ok(taken.map(|mut taken| {
-            let message = codec::incoming(&mut taken.delivery);
-            let (priority, redelivered) = (*taken.delivery.properties.priority(), taken.delivery.redelivered);
+        Ok(taken.map(|taken| {
             let answers = Answers::start(link, channel, 1, self.burst.clone());
-            let receipt = answers.receipt(taken.delivery.delivery_tag, taken.delivery.acker);
-            Delivery { message, priority, redelivered, receipt }
+            codec::delivery(taken.delivery, |tag, acker| answers.receipt(tag, acker))
         }))
     }
 

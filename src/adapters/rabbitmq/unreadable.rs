@@ -111,7 +111,7 @@ impl Taker {
         };
         // They are dropped in this order, the connection first, because lapin cancels a consumer that is dropped.
         let mut held = (link, consumer);
-        let mut delivery = match tokio::time::timeout(QUIET, held.1.next()).await {
+        let delivery = match tokio::time::timeout(QUIET, held.1.next()).await {
             Ok(Some(Ok(delivery))) => delivery,
             Ok(Some(Err(error))) => return failed(&held.0, error),
             Ok(None) | Err(_) => return Ok(Taken::Nothing),
@@ -121,10 +121,9 @@ impl Taker {
         if let Err(error) = answer(cancelling).await {
             return failed(&held.0, error);
         }
-        let message = codec::incoming(&mut delivery);
-        let (priority, redelivered) = (*delivery.properties.priority(), delivery.redelivered);
-        let receipt = Alone { held, acker: delivery.acker, _channel: channel, _permit: permit };
-        Ok(Taken::Message(Box::new(Delivery { message, priority, redelivered, receipt: Box::new(receipt) })))
+        let receipt =
+            |_, acker| -> Box<dyn Receipt> { Box::new(Alone { held, acker, _channel: channel, _permit: permit }) };
+        Ok(Taken::Message(Box::new(codec::delivery(delivery, receipt))))
     }
 }
 

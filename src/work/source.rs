@@ -6,15 +6,14 @@
 //! overtakes the message that failed.
 
 mod carry;
-mod shared;
 
 use std::{collections::VecDeque, pin::pin, sync::Arc};
 
 use backon::{BackoffBuilder as _, Retryable as _};
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 
-pub(super) use self::shared::Source;
-use self::shared::Unconfirmed;
+pub(super) use self::carry::Source;
+use self::carry::Unconfirmed;
 use super::{consumer::OnDrop, error::WorkError};
 use crate::{
     domain::ttl::roughly,

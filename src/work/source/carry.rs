@@ -1,25 +1,40 @@
-//! Carries one message to its end: maps it, publishes its events or its dead letter, and acknowledges it.
+//! A source, and how one of its messages is carried to its end: maps it, publishes its events or its dead letter, and acknowledges it.
 
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, try_join_all};
 use uuid::Uuid;
 
-use super::shared::{Source, Unconfirmed};
 use crate::{
     domain::{
         names,
-        source::{self, Mapped, Unmappable},
+        source::{self, Mapped, SourceSpec, Unmappable},
         wire::{self, Incoming, Message},
-        words::plain,
+        words::{Word, plain},
     },
     ports::{BrokerError, Delivery},
     publish::{
         new_event::NewEvent,
         published::{PUBLISH_LIMIT, PublishError, Published},
+        publisher::Publisher,
         send,
     },
+    work::{counters::SourceCounters, lane::Common, readiness::TypeReadiness, switches::Switch},
 };
+
+/// One source in a worker.
+pub(in crate::work) struct Source {
+    pub(in crate::work) common: Arc<Common>,
+    pub(in crate::work) name: Word,
+    pub(in crate::work) spec: SourceSpec,
+    pub(in crate::work) publisher: Publisher,
+    pub(in crate::work) counters: SourceCounters,
+    pub(in crate::work) readiness: TypeReadiness,
+    pub(in crate::work) switch: Switch,
+}
+
+/// A message is not acknowledged, because what it becomes was not confirmed.
+pub(super) struct Unconfirmed(pub(super) PublishError);
 
 /// What becomes of a message whose events were not all published.
 enum Unpublished {

@@ -17,11 +17,10 @@ use tokio::{
 use tracing::{Instrument as _, Span};
 
 use super::{
-    line::Line,
     meters::PublishMeters,
     new_event::NewEvent,
     published::{PUBLISH_LIMIT, PublishError, Published},
-    send::{Given, confirm},
+    send::{Given, Line, confirm},
     versions::{VERSION_WAIT, Versions},
 };
 use crate::{

@@ -182,10 +182,6 @@ impl Queue {
         }
     }
 
-    fn delivery(&self, received: lapin::message::Delivery) -> Delivery {
-        codec::delivery(received, |tag, acker| self.answers.receipt(tag, acker))
-    }
-
     /// Ends the new consumer of a task whose result was not read yet, its channel first. Waits for a call that is under
     /// way, in the background: otherwise lapin would keep the channel open, with a consumer that nobody reads.
     fn give_up_reconsume(&mut self) -> Option<JoinHandle<()>> {
@@ -264,7 +260,7 @@ impl Deliveries for Queue {
             match received {
                 Some(Ok(received)) => {
                     self.quiet_since = Instant::now();
-                    return Some(self.delivery(received));
+                    return Some(codec::delivery(received, |tag, acker| self.answers.receipt(tag, acker)));
                 }
                 Some(Err(error)) => {
                     self.suspects.note(&self.name, &error);
@@ -296,7 +292,9 @@ impl Deliveries for Queue {
         batch.push(first);
         while batch.len() < LARGEST {
             match self.consumer.next().now_or_never() {
-                Some(Some(Ok(received))) => batch.push(self.delivery(received)),
+                Some(Some(Ok(received))) => {
+                    batch.push(codec::delivery(received, |tag, acker| self.answers.receipt(tag, acker)));
+                }
                 Some(end) => {
                     self.end = Some(End(end));
                     break;

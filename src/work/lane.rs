@@ -15,12 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     breaker::Breaker,
-    counters::{Counters, Totals},
+    counters::{Counters, Meters, Totals},
     error::WorkError,
     isolation::Isolation,
     late::LateRuns,
     leases::Leases,
-    meters::Meters,
     readiness::{Readiness, TypeReadiness},
     switches::{Switch, Switchboard},
 };

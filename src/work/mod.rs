@@ -8,7 +8,7 @@
 //! - `consumer`, `open`, `execute`, `follow_up`: the steps, in the order of the way; `not_run`: an event that does not go on.
 //! - `source`: messages of a foreign queue become events.
 //! - `alone`: the same steps for one event by itself; `ordered` and `quarantine` use it.
-//! - `isolation`, `late`, `leases`, `renewal`, `busy_wait`, `counters`, `meters`, `readiness`: what the steps need.
+//! - `isolation`, `late`, `leases`, `renewal`, `busy_wait`, `counters`, `readiness`: what the steps need.
 //!
 //! The decisions are in [`crate::domain`]; here is the order of effects: the broker's confirm first, then the
 //! register, then the acknowledgement, so that a crash between any two of them repeats work and loses nothing.
@@ -32,7 +32,6 @@ mod isolation;
 mod lane;
 mod late;
 mod leases;
-mod meters;
 mod not_run;
 mod open;
 mod ordered;

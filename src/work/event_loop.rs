@@ -42,7 +42,36 @@ const LARGEST: usize = 256;
 
 /// Consumes the type's queue until `until` is cancelled. Returns once no delivery is held.
 pub(super) async fn work(lane: Arc<Lane>, until: CancellationToken) {
-    Loop::new(lane, until).run().await;
+    let common = Arc::clone(&lane.common);
+    let mut state = Loop::new(lane, until.clone());
+    let mut batch = Vec::new();
+    loop {
+        let wake = state.advance();
+        if state.is_over() {
+            break;
+        }
+        let (wants_permit, is_ending) = (state.wants_permit, until.is_cancelled());
+        tokio::select! {
+            biased;
+            () = until.cancelled(), if !is_ending => {}
+            () = state.gate.changed() => {}
+            () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
+            Some(answered) = OptionFuture::from(state.calls.under_way.as_mut()) => {
+                state.answered(answered);
+                state.join_all_ready().await;
+            }
+            Some(ran) = state.running.join_next() => {
+                state.ran(ran);
+                state.join_all_ready().await;
+            }
+            Some(detour) = state.detours.join_next() => state.came_back(detour),
+            permit = common.isolation.shared(), if wants_permit => state.permit = Some(Arc::new(permit)),
+            is_taken_back = state.consumer.next(&mut batch) => state.consumed(is_taken_back, &mut batch),
+        }
+    }
+    for written in state.written {
+        written.await;
+    }
 }
 
 /// The state of the loop. One task owns it.
@@ -88,39 +117,6 @@ impl Loop {
             yielding: None,
             written: VecDeque::new(),
             lane,
-        }
-    }
-
-    async fn run(mut self) {
-        let common = Arc::clone(&self.lane.common);
-        let until = self.until.clone();
-        let mut batch = Vec::new();
-        loop {
-            let wake = self.advance();
-            if self.is_over() {
-                break;
-            }
-            let (wants_permit, is_ending) = (self.wants_permit, until.is_cancelled());
-            tokio::select! {
-                biased;
-                () = until.cancelled(), if !is_ending => {}
-                () = self.gate.changed() => {}
-                () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
-                Some(answered) = OptionFuture::from(self.calls.under_way.as_mut()) => {
-                    self.answered(answered);
-                    self.join_all_ready().await;
-                }
-                Some(ran) = self.running.join_next() => {
-                    self.ran(ran);
-                    self.join_all_ready().await;
-                }
-                Some(detour) = self.detours.join_next() => self.came_back(detour),
-                permit = common.isolation.shared(), if wants_permit => self.permit = Some(Arc::new(permit)),
-                is_taken_back = self.consumer.next(&mut batch) => self.consumed(is_taken_back, &mut batch),
-            }
-        }
-        for written in self.written {
-            written.await;
         }
     }
 

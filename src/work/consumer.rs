@@ -1,6 +1,12 @@
 //! The consumer of a type: opens it, reads from it, leaves it, and waits between two consumers.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, Retryable as _};
 use futures_util::future::BoxFuture;
@@ -28,9 +34,20 @@ pub(super) struct Consumer {
 
 enum ConsumerState {
     Idle { until: Instant },
-    Opening { opening: BoxFuture<'static, Result<Box<dyn Deliveries>, BrokerError>>, is_probe: bool },
+    Opening { opening: Opening, asks: Arc<Asks>, is_probe: bool },
     Open { deliveries: Box<dyn Deliveries>, is_probe: bool, since: Instant, any: bool, _consuming: Consuming },
     Leaving(BoxFuture<'static, Vec<Delivery>>),
+}
+
+type Opening = BoxFuture<'static, Result<Box<dyn Deliveries>, BrokerError>>;
+
+/// What the opening of a consumer and who leaves it know of one another.
+#[derive(Default)]
+struct Asks {
+    /// Whether RabbitMQ is asked, and not waited for until it may be asked again.
+    are_under_way: AtomicBool,
+    /// Whether RabbitMQ is asked for the last time.
+    is_last: AtomicBool,
 }
 
 impl Consumer {
@@ -59,7 +76,8 @@ impl Consumer {
     /// Begins to consume; as a probe if there is a reason for that, which the log tells.
     pub(super) fn open(&mut self, probe: Option<&Cause>) {
         let (lane, order, is_probe) = (Arc::clone(&self.lane), self.order, probe.is_some());
-        let probe = probe.cloned();
+        let (probe, asks) = (probe.cloned(), Arc::<Asks>::default());
+        let asked = Arc::clone(&asks);
         // An ordered type keeps its full prefetch: RabbitMQ puts a returned delivery behind those returned before.
         let prefetch = if is_probe && order == Order::Any { 1 } else { lane.prefetch };
         let opening = async move {
@@ -73,9 +91,19 @@ impl Consumer {
             };
             let topology = &lane.common.topology;
             let hold = (topology.queue_type == QueueType::Quorum).then(|| topology.latest_redelivery());
-            let opened = (|| lane.common.broker.consume(&queue, prefetch, order, unavailable, hold))
+            let ask = async || {
+                asked.are_under_way.store(true, Ordering::Relaxed);
+                let answer = lane.common.broker.consume(&queue, prefetch, order, unavailable, hold).await;
+                asked.are_under_way.store(false, Ordering::Relaxed);
+                answer
+            };
+            let is_tried_again = |error: &BrokerError| {
+                !asked.is_last.load(Ordering::Relaxed)
+                    && !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed)
+            };
+            let opened = ask
                 .retry(backoff())
-                .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
+                .when(is_tried_again)
                 .notify(|error, wait| {
                     if outage.waits(&queue, error) {
                         tracing::debug!(%error, "consuming {queue} again in {}", roughly(wait));
@@ -93,36 +121,43 @@ impl Consumer {
             tracing::info!("consuming {queue}{why}");
             Ok(opened)
         };
-        self.state = ConsumerState::Opening { opening: Box::pin(opening), is_probe };
+        self.state = ConsumerState::Opening { opening: Box::pin(opening), asks, is_probe };
     }
 
-    /// Leaves the consumer. The deliveries stay with the worker. One that is being opened is left once it is open: RabbitMQ may have
-    /// delivered to it, and would count what comes back. `is_paused`: people have paused the type, so the next consumer does not wait for
-    /// long.
+    /// Leaves the consumer. The deliveries stay with the worker. That of a consumer for which RabbitMQ is being asked may be under way, and
+    /// RabbitMQ would count what comes back: such a consumer is left once RabbitMQ has answered. `is_paused`: people have paused the type,
+    /// so the next consumer does not wait for long.
     pub(super) fn leave(&mut self, is_paused: bool) {
         let idle = ConsumerState::Idle { until: Instant::now() };
         self.state = match std::mem::replace(&mut self.state, idle) {
-            ConsumerState::Open { mut deliveries, since, .. } => {
+            ConsumerState::Open { deliveries, since, .. } => {
                 if is_paused || since.elapsed() >= LONG {
                     self.pauses = backoff().build();
                 }
-                ConsumerState::Leaving(Box::pin(async move {
-                    deliveries.cancel().await;
-                    let mut rest = Vec::new();
-                    while deliveries.next_batch(&mut rest).await {}
-                    rest
+                ConsumerState::Leaving(Box::pin(rest(deliveries)))
+            }
+            ConsumerState::Opening { opening, asks, .. } if asks.are_under_way.load(Ordering::Relaxed) => {
+                asks.is_last.store(true, Ordering::Relaxed);
+                ConsumerState::Leaving(Box::pin(async {
+                    match opening.await {
+                        Ok(deliveries) => rest(deliveries).await,
+                        // Whatever it is, the next consumer meets it.
+                        Err(_) => Vec::new(),
+                    }
                 }))
             }
+            ConsumerState::Opening { .. } => ConsumerState::Idle { until: Instant::now() },
             state => state,
         };
     }
 
-    /// Leaves the consumer because the worker stops, which waits for no consumer that is being opened.
+    /// Leaves the consumer because the worker stops, which waits for no answer.
     pub(super) fn stop(&mut self) {
         if matches!(self.state, ConsumerState::Opening { .. }) {
             self.state = ConsumerState::Idle { until: Instant::now() };
+        } else {
+            self.leave(false);
         }
-        self.leave(false);
     }
 
     /// Whether a consumer that has ended by itself is still to be closed.
@@ -162,7 +197,7 @@ impl Consumer {
     pub(super) async fn next(&mut self, batch: &mut Vec<Delivery>) -> bool {
         match &mut self.state {
             ConsumerState::Idle { .. } => std::future::pending().await,
-            ConsumerState::Opening { opening, is_probe } => {
+            ConsumerState::Opening { opening, is_probe, .. } => {
                 let opened = opening.await;
                 let is_probe = *is_probe;
                 match opened {
@@ -211,6 +246,14 @@ impl Consumer {
     fn pause(&mut self) {
         self.state = ConsumerState::Idle { until: Instant::now() + self.pauses.next().unwrap_or_default() };
     }
+}
+
+/// Cancels a consumer, and returns the deliveries that came before it has ended.
+async fn rest(mut deliveries: Box<dyn Deliveries>) -> Vec<Delivery> {
+    deliveries.cancel().await;
+    let mut rest = Vec::new();
+    while deliveries.next_batch(&mut rest).await {}
+    rest
 }
 
 /// Calls a function when it is dropped.

@@ -208,7 +208,7 @@ impl Loop {
                 self.consumer.stop();
                 self.give_all_back();
             }
-            _ if self.until.is_cancelled() => self.consumer.stop(),
+            _ if self.until.is_cancelled() => self.consumer.leave(false),
             Intake::Paused { .. } => self.consumer.leave(true),
             // A probe keeps its event, which is claimed again once Redis answers.
             Intake::Leave { .. } if is_probe == Some(true) => {}

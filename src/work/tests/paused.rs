@@ -135,6 +135,25 @@ async fn a_consumer_that_is_being_opened_at_a_pause_gives_nothing_back(#[case] n
     worker.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_paused_type_asks_no_more_for_a_consumer_while_the_broker_is_away() {
+    let world = World::new(Script { absent: true.into(), ..Script::default() });
+    let asked = || world.asked.lock().expect("no panic").len();
+    let worker = Working::start(&world, &["plain"], Duration::ZERO);
+    tokio::time::sleep(MINUTE).await;
+    write(&world, 1, [paused(event_type("plain"), None)]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = asked();
+    assert!(before > 1, "{before}");
+    world.absent.store(false, Ordering::SeqCst);
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(asked(), before);
+    write(&world, 2, []);
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(asked(), before + 1);
+    worker.stop().await;
+}
+
 /// A suspect is to run alone, and asks by itself.
 #[rstest]
 #[case::granted(&[])]

@@ -1,6 +1,9 @@
 //! Types without the register, and their quarantine.
 
-use super::*;
+use super::{
+    paused::{Working, named, runs},
+    *,
+};
 
 #[rstest]
 #[case::done(Outcome::Done, &["handler", "acknowledge"])]
@@ -43,6 +46,21 @@ async fn an_event_without_the_register_that_came_back_twice_is_put_into_quaranti
     for gone in ["x-delivery-count", "crashes"] {
         assert_eq!(header(&copy, gone), None, "it is counted anew");
     }
+}
+
+/// A worker looks for what is in quarantine after 15 s at the latest, and before it answers RabbitMQ has delivered.
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_being_opened_when_something_is_in_quarantine_gives_nothing_back() {
+    let world = World::new(Script { consumes_take: Mutex::new(Duration::from_secs(20)), ..Script::default() });
+    let worker = Working::start(&world, &["plain", "quick"], Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.came_back(), 2, "two consumers are being opened");
+    world.put(named("plain.aside", "suspect"));
+    tokio::time::sleep(Duration::from_secs(18)).await;
+    assert_eq!((runs(&world), world.came_back()), (Vec::new(), 2));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((runs(&world), world.came_back()), (vec!["suspect".to_owned()], 0));
+    assert_eq!(worker.stop().await.done, 1);
 }
 
 #[rstest]

@@ -1,4 +1,4 @@
-//! The publisher's half of the event's way: [`publisher`] with `versions`, which asks the register in batches and stops
+//! The publisher's half of the event's way: [`publisher`] with `send`, and with `versions`, which asks the register in batches and stops
 //! asking for a second where the register does not answer.
 //!
 //! The order of effects: reserve a version, publish, wait for the broker's confirm, record the version.

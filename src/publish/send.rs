@@ -1,5 +1,5 @@
-//! Sends messages: the publishes of a type in turn, and each message until the broker confirms it. The one way of publishers, workers
-//! and people's commands.
+//! Sends messages: [`until_confirmed`] sends one for publishers, workers and people's commands, and [`Line`] lets publishers send those of
+//! a type in turn.
 //!
 //! The publishes of a type begin one after the other: each when the one before has given its message to the broker. One that
 //! cannot begin at once, because it waits for its version, for room or for a connection, is begun by a task, and later ones wait in

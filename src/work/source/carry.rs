@@ -1,4 +1,4 @@
-//! A source, and how one of its messages is carried to its end: maps it, publishes its events or its dead letter, and acknowledges it.
+//! A source, and the way of one of its messages: it is mapped, its events or its dead letter are published, and it is acknowledged.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Types without the register, and their quarantine.
 
 use super::{
-    paused::{Working, named, runs},
+    paused::{MINUTE, Working, named, runs},
     *,
 };
 
@@ -58,7 +58,7 @@ async fn a_consumer_that_is_being_opened_when_something_is_in_quarantine_gives_n
     world.put(named("plain.aside", "suspect"));
     tokio::time::sleep(Duration::from_secs(18)).await;
     assert_eq!((runs(&world), world.came_back()), (Vec::new(), 2));
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(MINUTE).await;
     assert_eq!((runs(&world), world.came_back()), (vec!["suspect".to_owned()], 0));
     assert_eq!(worker.stop().await.done, 1);
 }

@@ -47,7 +47,7 @@ impl Load {
     }
 }
 
-/// Who does the work of a round.
+/// The library that does the work of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Side {
     /// Hatchery.

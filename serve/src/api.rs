@@ -158,7 +158,7 @@ impl Api {
     }
 }
 
-/// What is told: an event of the stream, and what it says without its time.
+/// An event of the stream of changes, and what it says without its time.
 pub(crate) struct Told {
     pub(crate) event: Bytes,
     pub(crate) says: Value,

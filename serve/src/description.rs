@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{api::Api, tokens::Right};
 
-/// What the API says of an operation.
+/// An operation of the API, as its description has it.
 pub(crate) struct Operation {
     /// `get` or `post`, as OpenAPI writes it.
     pub(crate) method: &'static str,

@@ -51,7 +51,7 @@ fn caller(tokens: Option<&Tokens>, right: Right, headers: &HeaderMap) -> Result<
     Ok(caller)
 }
 
-/// What a token may do.
+/// The holder of a token, and what it may do.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Holder<'a> {
     /// The name of the token; `null` for somebody on the server's machine, who needs none.

@@ -46,7 +46,7 @@ pub(crate) async fn look(api: Arc<Api>) {
     let looking = async {
         loop {
             if api.changes.told.receiver_count() == 0 {
-                // Who comes later is not told what is old by then.
+                // The last event is old by the time somebody comes, and is not told then.
                 api.changes.told.send_replace(None);
                 api.changes.someone.notified().await;
                 continue;

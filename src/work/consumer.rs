@@ -41,12 +41,12 @@ enum ConsumerState {
 
 type Opening = BoxFuture<'static, Result<Box<dyn Deliveries>, BrokerError>>;
 
-/// What the opening of a consumer and who leaves it know of one another.
+/// The signals between the opening of a consumer and whoever leaves it meanwhile.
 #[derive(Default)]
 struct Asks {
-    /// Whether RabbitMQ is asked, and not waited for until it may be asked again.
+    /// Whether a `basic.consume` waits for its answer.
     are_under_way: AtomicBool,
-    /// Whether RabbitMQ is asked for the last time.
+    /// Whether it is not asked again if that fails.
     is_last: AtomicBool,
 }
 

@@ -66,6 +66,8 @@ async fn main() -> anyhow::Result<()> {
     let amqp = or("AMQP_URL", "amqp://guest:guest@localhost:5672/");
     let redis = or("REDIS_URL", "redis://localhost:6379");
     let builder = Hatchery::builder(hatchery::read_file(TOPOLOGY)?).name("payroll");
+    // A change without a version replaces no other, so this waits for Redis longer than the default.
+    let builder = builder.version_wait(Duration::from_secs(5));
     let hatchery = builder.amqp_url(amqp).redis_url(redis).connect().await?;
     match env::args().nth(1).as_deref() {
         Some("publish") => publish(&hatchery).await?,

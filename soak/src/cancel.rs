@@ -44,7 +44,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
     let (stage, queues, _) = args.common.begin(console, TOPOLOGY).await?;
-    let hatchery = stage.connect().await?;
+    let hatchery = stage.builder().version_wait(PATIENCE).connect().await?;
     let wait = Duration::from_secs(args.due.into());
     let (first, second) = (Timestamp::now() + wait, Timestamp::now() + wait * 2);
 

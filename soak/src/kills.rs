@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::harness::{
-    Account, Common, Console, Crew, Killed, Killer, Kills, Look, Note, Step, Table, finished_twice, grouped, of,
-    publish_shuffled, until_over,
+    Account, Common, Console, Crew, Killed, Killer, Kills, Look, Note, PATIENCE, Step, Table, finished_twice, grouped,
+    of, publish_shuffled, until_over,
 };
 
 const TYPE: &str = "work";
@@ -18,10 +18,6 @@ const CONCURRENCY: usize = 16;
 
 /// Of this many events, the first run of one fails.
 const FAIL_EVERY: u32 = 100;
-
-/// How long no event may be finished before the run gives up. An event that ran in a killed worker waits for the end of
-/// its lease, 15 s, and then up to 4 s more.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -16,8 +16,8 @@ use lapin::types::FieldTable;
 use serde_json::json;
 
 use crate::harness::{
-    Common, Console, Crew, Killer, Kills, Look, Message, Note, Queues, Step, Table, grouped, of, publish_shuffled,
-    until_over,
+    Common, Console, Crew, Killer, Kills, Look, Message, Note, PATIENCE, Queues, Step, Table, grouped, of,
+    publish_shuffled, until_over,
 };
 
 const TYPE: &str = "work";
@@ -40,9 +40,6 @@ const LONG: Duration = Duration::from_hours(1);
 
 /// Cancels at a time.
 const CANCELS: usize = 64;
-
-/// How long no event may be finished before the run gives up.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The records that one kill may lose: those of the runs under way, and those in the buffer.
 const MISSING: usize = 200;

@@ -52,6 +52,7 @@ class Case(serving.Case):
         """Opens the page in a browser of its own, in which a script has run before, and notes what goes wrong in it."""
         context = self.browser.new_context(viewport=size, color_scheme=scheme)
         self.addCleanup(context.close)
+        context.set_default_timeout(PATIENCE * 1000)
         if os.environ.get("HATCHERY_UNBUILT"):
             context.route(lambda url: url.startswith(self.url) and "/v1/" not in url, unbuilt)
         context.add_init_script(NEWER + script)

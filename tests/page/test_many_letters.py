@@ -43,7 +43,7 @@ class ManyLetters(Case):
         page = self.open()
         looks = []
         page.on("request", lambda request: "/v1/dead-letters" in request.url and looks.append(request.url))
-        with page.expect_request("**/v1/dead-letters?*"):
+        with page.expect_response("**/v1/dead-letters?*", timeout=120_000):
             page.get_by_role("link", name="Dead letters of mail").click()
         page.reload()
         print(f"first paint of a hundred thousand letters: {self.first_paint(page):.0f} ms")

@@ -11,6 +11,10 @@ const TICK: Duration = Duration::from_millis(50);
 /// How many looks in a row have to find that all is over: a second run of an event may be under way.
 const CALM: u32 = 6;
 
+/// How long nothing may be done before a run gives up: longer than a lease, and than the three minutes after which a busy RabbitMQ
+/// offers a due message again (`settle_timeout` in `rabbit_fifo_dlx_worker.erl`).
+pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
+
 /// The result of a look.
 pub(crate) struct Look {
     pub(crate) done: usize,

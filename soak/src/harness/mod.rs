@@ -28,7 +28,7 @@ pub(crate) use self::{
     account::{Account, Changes, backwards},
     common::{Common, Sides},
     crew::{Crew, Killed, Killer, Kills},
-    look::{Look, until_over, until_well},
+    look::{Look, PATIENCE, until_over, until_well},
     notes::{Note, Step, finished_twice, of},
     process::Process,
     queues::{Message, Queues, declare, publish},

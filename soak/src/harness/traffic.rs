@@ -20,15 +20,12 @@ use jiff::Timestamp;
 use tokio::task::JoinHandle;
 
 use super::{
-    look::{Look, until_over},
+    look::{Look, PATIENCE, until_over},
     queues::Queues,
 };
 
 /// The payload of events. Most real events have a few hundred bytes.
 pub(crate) const PAYLOAD: [u8; 256] = [b'7'; 256];
-
-/// How long the last event may take after it was due.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Publishes a plan. Returns how long publishing took, without the pauses between bursts.
 pub(crate) async fn publish_plan(publisher: Publisher, plan: Plan) -> anyhow::Result<Duration> {

@@ -10,11 +10,11 @@ use futures_util::{StreamExt as _, stream};
 use hatchery::NewEvent;
 
 use super::resident::{Resident, mib};
-use crate::harness::{Account, Console, Crew, Look, Note, PAYLOAD, Stage, Step, Table, grouped, of, until_over};
+use crate::harness::{
+    Account, Console, Crew, Look, Note, PATIENCE, PAYLOAD, Stage, Step, Table, grouped, of, until_over,
+};
 
 const TYPE: &str = "backlog";
-/// How long the worker may finish no event before the run gives up.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(events: u32, stage: &Stage, console: &mut Console, table: &mut Table) -> anyhow::Result<()> {
     console.step(&format!("Publish a backlog of {} events", grouped(events)));

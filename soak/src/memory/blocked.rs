@@ -6,15 +6,14 @@ use std::{
 };
 
 use super::resident::{Resident, mib};
-use crate::harness::{Console, Crew, Queues, Stage, Step, Table, grouped, of, until_well};
+use crate::harness::{Console, Crew, PATIENCE, Queues, Stage, Step, Table, grouped, of, until_well};
 
 const TYPE: &str = "blocked";
 const TICK: Duration = Duration::from_millis(100);
 /// How many confirms are awaited before the broker blocks, and again after it.
 const SOME: usize = 2_000;
 /// The time without a confirm after which the broker counts as blocking.
-const SILENCE: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_mins(1);
+const SILENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
     block_for: u32,

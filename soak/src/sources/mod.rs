@@ -10,14 +10,12 @@ use std::{
 
 use self::messages::{body, is_mappable, rules};
 use crate::harness::{
-    Account, Common, Console, Crew, Killer, Kills, Look, Message, Queues, Run, Stage, Table, Working, backwards,
-    grouped, until_over,
+    Account, Common, Console, Crew, Killer, Kills, Look, Message, PATIENCE, Queues, Run, Stage, Table, Working,
+    backwards, grouped, until_over,
 };
 
 /// The queue of somebody else.
 const WEBHOOKS: &str = "webhooks";
-/// How long nothing may happen before the run gives up.
-const PATIENCE: Duration = Duration::from_mins(2);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::openings::{Opening, Openings, Resumed, Rules};
 use crate::harness::{
-    Account, Chance, Console, Crew, Lateness, Look, Note, PAYLOAD, Queues, Stage, Step, Table, backwards, grouped,
-    millis, of, publish_all, until_over,
+    Account, Chance, Console, Crew, Lateness, Look, Note, PATIENCE, PAYLOAD, Queues, Stage, Step, Table, backwards,
+    grouped, millis, of, publish_all, until_over,
 };
 
 const PLAIN: &str = "plain";
@@ -31,9 +31,6 @@ const PROBES: u32 = 5;
 const BY_HAND_AFTER: i64 = 2_000_000;
 /// From the last error to the last start, in microseconds.
 const LIMIT: i64 = 1_000_000;
-
-/// How long no event may be finished before the run gives up: longer than the longest cooldown.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(clap::Args)]
 pub(super) struct Breaking {

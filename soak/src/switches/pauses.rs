@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::harness::{
-    Account, Chance, Console, Crew, Killer, Kills, Lateness, Look, Note, PAYLOAD, Queues, Stage, Step, Table,
+    Account, Chance, Console, Crew, Killer, Kills, Lateness, Look, Note, PATIENCE, PAYLOAD, Queues, Stage, Step, Table,
     connect_to_redis, grouped, millis, of, until_over,
 };
 
@@ -30,8 +30,6 @@ const TURN: Duration = Duration::from_millis(20);
 /// How long events may start after the snapshot with the pause, and after the return of `topology pause`, in microseconds. The command
 /// returns seconds after the last start, because the broker tells late who consumes.
 const LIMIT: i64 = 1_000_000;
-/// How long no event may be finished before the run gives up. An event of a killed worker waits for the end of its lease.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// In microseconds.
 const SECOND: i64 = 1_000_000;
 /// How many starts during a pause are printed.
@@ -269,7 +267,12 @@ fn tell(table: &mut Table, console: &Console, pauses: &[Pause], notes: &[Note], 
     let [least, most] = [before.clone().min(), before.max()].map(|starts| grouped(starts.unwrap_or_default()));
     table.tell(&["starts in the second before a pause", &format!("{least} to {most}"), ""]);
     table.none("starts from 1 s after the return of `pause` on", during);
-    table.none("pauses that named workers", pauses.iter().filter(|pause| pause.names_workers).count());
+    let naming = pauses.iter().filter(|pause| pause.names_workers).count();
+    if no_times {
+        table.tell(&["pauses that named workers", &grouped(naming), ""]);
+    } else {
+        table.none("pauses that named workers", naming);
+    }
     let took = Lateness::of(pauses.iter().map(|pause| pause.returned - pause.asked));
     let [last, first] = [last, first].map(Lateness::of);
     table.tell(&["snapshot to the last start, p50", &millis(last.permille(500)), ""]);

@@ -23,7 +23,7 @@ use self::{
     programs::{Programs, Worker},
 };
 use crate::{
-    harness::{Chance, Common, Console, Look, Note, Queues, Stage, Step, Table, grouped, until_over},
+    harness::{Chance, Common, Console, Look, Note, PATIENCE, Queues, Stage, Step, Table, grouped, until_over},
     schedules::{
         account::{Account as Ticks, Period},
         states::States,
@@ -31,9 +31,6 @@ use crate::{
 };
 
 const TICK_TIME: Duration = Duration::from_millis(100);
-
-/// How long nothing may be finished before the run gives up.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The roll-outs: an upgrade, a roll-back, and the upgrade again.
 const ROLL_OUTS: [Side; 3] = [Side::This, Side::Released, Side::This];

@@ -20,7 +20,7 @@ name: shop
 defaults: { retry: { delays: [100ms, 200ms], max-attempts: 3 } }
 types:
   mail: {}
-  stock: { coalesce: { immediate: latest, window: 1s } }
+  stock: { coalesce: { immediate: latest, window: 5s } }
   later: {}
 schedules: { report: { type: stock, every: 1h } }
 ";
@@ -173,7 +173,7 @@ async fn events_are_delayed_coalesced_retried_and_dead_lettered_as_on_the_server
 async fn a_changed_file_is_taken_over_and_what_waits_stays() {
     let dev = Dev::new(FILE);
     let process = dev.start(&["--exec", "sh", "-c", HANDLER]);
-    let waiting = json!({ "type": "later", "reference": "50", "payload": "waits", "delay": "3s" });
+    let waiting = json!({ "type": "later", "reference": "50", "payload": "waits", "delay": "10s" });
     dev.publish(waiting).await;
     dev.publish(json!({ "type": "mail", "payload": "hour", "delay": "1h" })).await;
 

@@ -88,8 +88,9 @@ async fn an_event_beyond_the_horizon_passes_the_ladder_until_it_is_due() {
     let ladder = "ladder: { resolution: 50ms, horizon: 100ms }";
     let declared = Declared::new(&format!("{ladder}\ntypes: {{ mail: {{}} }}")).await;
     let hatchery = declared.connect().await;
-    publish(&hatchery, NewEvent::new("mail", "{}").delay(Duration::from_secs(3))).await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    declared.amqp().await.consumed(&declared.processing("mail")).await;
+    publish(&hatchery, NewEvent::new("mail", "{}").delay(Duration::from_secs(3))).await;
     let run = worker.runs.reach(1).await.remove(0);
     assert!(run.at >= run.event.nbf.unwrap(), "{run:?}");
     assert_eq!((run.event.attempts, run.event.stamp.generation), (0, 0));

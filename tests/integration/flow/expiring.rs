@@ -78,6 +78,7 @@ async fn an_event_that_was_started_is_tried_again_after_its_expiry() {
         _ => Outcome::Done,
     };
     let worker = Working::start(&hatchery, "mail", fails_once);
+    declared.amqp().await.consumed(&declared.processing("mail")).await;
     let expires = expiring(&hatchery, "{}").await;
     let runs = worker.runs.reach(2).await;
     assert!(runs[1].at > expires && runs[1].event.expires.is_none(), "{runs:?}");
@@ -96,6 +97,7 @@ async fn an_event_whose_worker_died_runs_again_after_its_expiry(#[case] spec: &s
     let dying = declared.connect().await;
     let (worker, _gate) = Working::gated(dying.worker(), "mail");
     let hatchery = declared.connect().await;
+    declared.amqp().await.consumed(&declared.processing("mail")).await;
     let expired = expiring(&hatchery, "started").await;
     worker.runs.reach(1).await;
     worker.kill().await;
@@ -112,11 +114,11 @@ async fn an_event_that_a_stop_cut_off_runs_again_after_its_expiry() {
     let declared = Declared::new("types: { mail: { prefetch: 2, concurrency: 1, lease: 1s } }").await;
     let hatchery = declared.connect().await;
     let (worker, _gate) = Working::gated(hatchery.worker().drain_timeout(Duration::ZERO), "mail");
+    let (amqp, queue) = (declared.amqp().await, declared.processing("mail"));
+    amqp.consumed(&queue).await;
     expiring(&hatchery, "started").await;
     worker.runs.reach(1).await;
     let expired = expiring(&hatchery, "held").await;
-    let amqp = declared.amqp().await;
-    let queue = declared.processing("mail");
     eventually("the worker holds both", async || (amqp.ready(&queue).await == 0).then_some(())).await;
     worker.stop().await;
     is_past(expired).await;
@@ -131,9 +133,12 @@ async fn an_event_that_a_stop_cut_off_runs_again_after_its_expiry() {
 async fn an_event_that_many_stops_cut_off_counts_one_crash() {
     let declared = Declared::new("types: { mail: { crash-limit: 3, lease: 500ms } }").await;
     let hatchery = declared.connect().await;
-    expiring(&hatchery, "started").await;
-    for _ in 0..4 {
+    for n in 0..4 {
         let (worker, _gate) = Working::gated(hatchery.worker().drain_timeout(Duration::ZERO), "mail");
+        if n == 0 {
+            declared.amqp().await.consumed(&declared.processing("mail")).await;
+            expiring(&hatchery, "started").await;
+        }
         worker.runs.reach(1).await;
         assert_eq!(worker.stop().await.dead_lettered, 0);
     }

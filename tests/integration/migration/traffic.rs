@@ -3,14 +3,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hatchery::{CancellationToken, Hatchery, NewEvent, Outcome, Run};
 use tokio::task::JoinHandle;
 
 use super::Random;
-use crate::support::{amqp::Amqp, broker::eventually, cli::Bench, redis};
+use crate::support::{
+    amqp::Amqp,
+    broker::{FORWARDED, eventually},
+    cli::Bench,
+    redis,
+};
 
 /// The events that were confirmed to publishers, and where they ended.
 #[derive(Clone, Default)]
@@ -50,7 +55,8 @@ impl Ledger {
     /// Waits until every confirmed event was handled or is in a queue for which `resting` holds.
     pub(super) async fn settle(&self, bench: &Bench, resting: impl Fn(&str) -> bool) {
         let amqp = Amqp::connect(&bench.host.amqp()).await;
-        let deadline = std::time::Instant::now() + crate::support::broker::PATIENCE / 2;
+        // Shortly before `eventually` gives up, because this knows which events are missing, and what the queues hold.
+        let deadline = Instant::now() + FORWARDED - Duration::from_secs(10);
         eventually(&format!("every confirmed event is found; {}", self.summary()), async || {
             for queue in bench.host.names("queues").into_iter().filter(|queue| resting(queue)) {
                 while let Some(message) = amqp.get(&queue).await {
@@ -59,7 +65,7 @@ impl Ledger {
                 }
             }
             let lost = self.lost();
-            if !lost.is_empty() && std::time::Instant::now() > deadline {
+            if !lost.is_empty() && Instant::now() > deadline {
                 let filled: Vec<String> = bench
                     .host
                     .list("queues")

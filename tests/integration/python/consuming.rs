@@ -37,15 +37,23 @@ def handle(event):
         raise RuntimeError("no\nluck")
 "#;
 
-const TYPE: &str = "types: { mail: { retry: { delays: [100ms, 250ms], max-attempts: 4 } } }";
+const DELAYS: &str = "100ms,250ms";
 
 async fn mail() -> Declared {
-    Declared::new(TYPE).await
+    mail_after(DELAYS).await
+}
+
+async fn mail_after(delays: &str) -> Declared {
+    Declared::new(&format!("types: {{ mail: {{ retry: {{ delays: [{delays}], max-attempts: 4 }} }} }}")).await
 }
 
 fn consumer(place: &Place<'_>) -> Process {
+    consumer_with(place, DELAYS)
+}
+
+fn consumer_with(place: &Place<'_>, delays: &str) -> Process {
     place.write("handler.py", HANDLER);
-    let arguments = ["mail", "--handler", "handler:handle", "--delays", "100ms,250ms", "--max-attempts", "4"];
+    let arguments = ["mail", "--handler", "handler:handle", "--delays", delays, "--max-attempts", "4"];
     let mut command = example(place, "consume.py", &arguments);
     let log = fs::File::options().create(true).append(true).open(place.path("log")).unwrap();
     command.stderr(log);
@@ -210,10 +218,12 @@ async fn an_event_that_comes_early_is_sent_back_into_the_ladder() {
 
 #[tokio::test]
 async fn a_worker_continues_the_attempts_of_a_consumer() {
-    let declared = mail().await;
+    // Long enough to stop the consumer before it has spent all attempts.
+    let delays = "2s";
+    let declared = mail_after(delays).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
-    let consumer = consumer(&place);
+    let consumer = consumer_with(&place, delays);
     let id = publish(&hatchery, NewEvent::new("mail", r#"{"fail": 9}"#)).await;
     reach(&place, 1).await;
     stop(consumer, &place).await;

@@ -284,7 +284,8 @@ async fn a_ping_fails_as_long_as_claims_fail() {
 async fn a_replica_takes_over_from_a_master_that_is_killed() {
     let mut cluster = Cluster::start(Kind { replicas: 3, timeout: Some(1_000), ..Kind::default() }).await;
     let prefix = prefix();
-    let register = register(&cluster.url(), &prefix, SHARDS).with_limit(Duration::from_secs(1));
+    let register = register(&cluster.url(), &prefix, SHARDS);
+    let hasty = register.clone().with_limit(Duration::from_secs(1));
     let Reserved::Version(version) = register.reserve(&[reserve("1")]).await.unwrap()[0] else {
         panic!("the reserve gave no version")
     };
@@ -296,7 +297,7 @@ async fn a_replica_takes_over_from_a_master_that_is_killed() {
         .await;
     }
     cluster.nodes[0].kill();
-    let error = register.reserve(&batch()).await.unwrap_err();
+    let error = hasty.reserve(&batch()).await.unwrap_err();
     assert!(matches!(error.trouble(), Trouble::FailingOver | Trouble::Slow), "{error}");
     // The replica has to load the scripts, too.
     eventually("a replica serves the killed master's slots", async || register.reserve(&batch()).await.ok()).await;
@@ -315,19 +316,20 @@ async fn a_master_without_a_replica_is_waited_for() {
     let options = ["--cluster-require-full-coverage", "no"];
     let mut cluster = Cluster::start(Kind { timeout: Some(1_000), options: &options, ..Kind::default() }).await;
     let prefix = prefix();
-    let register = register(&cluster.url(), &prefix, SHARDS).with_limit(Duration::from_secs(1));
+    let register = register(&cluster.url(), &prefix, SHARDS);
+    let hasty = register.clone().with_limit(Duration::from_secs(1));
     register.ping().await.unwrap();
     let lost = cluster.master_of(&last(&prefix, 3)).await;
     cluster.nodes[lost].kill();
     // As long as no node has said who serves the slot, only the refused connection is known.
     eventually("the register reports a fail-over", async || {
-        (trouble(&register).await == Trouble::FailingOver).then_some(())
+        (trouble(&hasty).await == Trouble::FailingOver).then_some(())
     })
     .await;
     // The shards on the other masters go on.
     let mut served = 0;
     for call in batch() {
-        served += usize::from(register.reserve(&[call]).await.is_ok());
+        served += usize::from(hasty.reserve(&[call]).await.is_ok());
     }
     assert!((1..60).contains(&served), "{served}");
     cluster.nodes[lost].restart();
@@ -339,7 +341,7 @@ async fn a_master_without_a_replica_is_waited_for() {
 async fn a_master_that_hangs_delays_no_call_to_another() {
     let cluster = Cluster::start(Kind { timeout: Some(60_000), ..Kind::default() }).await;
     let prefix = prefix();
-    let register = register(&cluster.url(), &prefix, SHARDS).with_limit(Duration::from_secs(1));
+    let register = register(&cluster.url(), &prefix, SHARDS).with_limit(Duration::from_secs(5));
     register.reserve(&batch()).await.unwrap();
     let hung = &cluster.nodes[cluster.master_of(&last(&prefix, 3)).await];
     let about: String = hung.ask(&["INFO", "server"]).await.unwrap();

@@ -24,7 +24,7 @@ async fn a_redis_that_comes_back_empty_loses_no_event() {
     let redis = Server::start(port, &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let logs = Logs::capture();
-    let hatchery = declared.connect().await;
+    let hatchery = declared.connect_patiently().await;
     let publisher = hatchery.publisher();
     // Three events with versions that the emptied Redis will not know.
     for n in 0..3 {

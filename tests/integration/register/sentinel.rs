@@ -22,11 +22,11 @@ async fn ask(register: &impl Register) -> Result<i64, RegisterError> {
 #[tokio::test]
 async fn a_register_finds_the_master_again_after_a_fail_over() {
     let mut watched = Watched::start().await;
-    let register = register(&watched.url(), &prefix(), 3).with_limit(Duration::from_secs(2));
+    let register = register(&watched.url(), &prefix(), 3);
     register.ping().await.unwrap();
     let before = ask(&register).await.unwrap();
     watched.servers[0].kill();
-    let error = ask(&register).await.unwrap_err();
+    let error = ask(&register.clone().with_limit(Duration::from_secs(2))).await.unwrap_err();
     assert!(matches!(error.trouble(), Trouble::FailingOver | Trouble::Slow), "{error}");
     watched.wait_for_master(1).await;
     let after = eventually("the new master gives a version", async || ask(&register).await.ok()).await;

@@ -338,7 +338,7 @@ async fn a_line_that_comes_alone_is_answered_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_outlives_a_server_that_is_killed_and_loses_no_line() {
-    const LINES: usize = 4_000;
+    const LINES: usize = 12_000;
     let declared = Declared::new("types: { mail: {} }").await;
     let (place, serving) = (Place::new(&declared), Serving::start(&declared).await);
     let batch: Vec<String> = (0..LINES).map(|n| format!("{{\"type\":\"mail\",\"id\":\"{n}\"}}\n")).collect();

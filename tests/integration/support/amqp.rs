@@ -73,6 +73,11 @@ impl Amqp {
         self.declared(queue).await.consumer_count()
     }
 
+    /// Waits until a worker consumes from this queue.
+    pub(crate) async fn consumed(&self, queue: &str) {
+        eventually("a worker consumes", async || (self.consumers(queue).await == 1).then_some(())).await;
+    }
+
     async fn declared(&self, queue: &str) -> Queue {
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         self.channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap()

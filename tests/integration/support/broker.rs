@@ -351,7 +351,7 @@ pub(crate) fn text<'a>(object: &'a Value, property: &str) -> &'a str {
 
 /// The time limit for what may have to wait for a timer of RabbitMQ: if a queue refuses a due message, as one on a busy
 /// machine may, the timer offers it again after three minutes (`settle_timeout` in `rabbit_fifo_dlx_worker.erl`).
-const FORWARDED: Duration = Duration::from_mins(4);
+pub(crate) const FORWARDED: Duration = Duration::from_mins(4);
 
 /// Calls `look` every 10 ms until it returns a value. Panics with `what` after [`FORWARDED`]: `what` is the sentence that
 /// should have come true. Says on standard error that it took longer than [`PATIENCE`].

@@ -14,7 +14,7 @@ use super::{
     stage::{Detour, Disposition, Ended, Granted, NotSettled, Ready, Settled},
 };
 use crate::{
-    domain::{register::ClaimAnswer, settlement::Decision, words::plain},
+    domain::{register::ClaimAnswer, words::plain},
     outage::{Health, backoff},
     ports::RegisterError,
 };
@@ -119,17 +119,13 @@ impl Lane {
         };
         fail_point!("work.handled");
         let settling = async {
-            let ended = match decision {
-                Decision::Finish(_) => claimed.finished(&decision, self),
-                decision => match self.follow_up(&claimed, decision).await {
-                    Ok(end) => claimed.ended(end),
-                    Err(disposition) => {
-                        let why = NotSettled::Answer(disposition);
-                        return Err((self.let_go(claimed, &why).await, why));
-                    }
-                },
-            };
-            Ok(self.settle_one(ended).await)
+            match self.end(claimed, decision).await {
+                Ok(ended) => Ok(self.settle_one(ended).await),
+                Err((claimed, disposition)) => {
+                    let why = NotSettled::Answer(disposition);
+                    Err((self.let_go(claimed, &why).await, why))
+                }
+            }
         };
         for_a_while(permit, Box::pin(settling)).await
     }

@@ -33,10 +33,26 @@ pub(super) struct Consumer {
 }
 
 enum ConsumerState {
-    Idle { until: Instant },
-    Opening { opening: Opening, asks: Arc<Asks>, is_probe: bool },
-    Open { deliveries: Box<dyn Deliveries>, is_probe: bool, since: Instant, any: bool, _consuming: Consuming },
-    Leaving(BoxFuture<'static, Vec<Delivery>>),
+    Idle {
+        until: Instant,
+    },
+    Opening {
+        opening: Opening,
+        asks: Arc<Asks>,
+        is_probe: bool,
+    },
+    Open {
+        deliveries: Box<dyn Deliveries>,
+        is_probe: bool,
+        since: Instant,
+        any: bool,
+        _consuming: Consuming,
+    },
+    /// `asks` of a consumer that was being opened.
+    Leaving {
+        leaving: BoxFuture<'static, Vec<Delivery>>,
+        asks: Option<Arc<Asks>>,
+    },
 }
 
 type Opening = BoxFuture<'static, Result<Box<dyn Deliveries>, BrokerError>>;
@@ -69,7 +85,7 @@ impl Consumer {
     pub(super) fn is_probe(&self) -> Option<bool> {
         match &self.state {
             ConsumerState::Opening { is_probe, .. } | ConsumerState::Open { is_probe, .. } => Some(*is_probe),
-            ConsumerState::Idle { .. } | ConsumerState::Leaving(_) => None,
+            ConsumerState::Idle { .. } | ConsumerState::Leaving { .. } => None,
         }
     }
 
@@ -128,23 +144,27 @@ impl Consumer {
     /// RabbitMQ would count what comes back: such a consumer is left once RabbitMQ has answered. `is_paused`: people have paused the type,
     /// so the next consumer does not wait for long.
     pub(super) fn leave(&mut self, is_paused: bool) {
+        if is_paused {
+            self.pauses = backoff().build();
+        }
         let idle = ConsumerState::Idle { until: Instant::now() };
         self.state = match std::mem::replace(&mut self.state, idle) {
             ConsumerState::Open { deliveries, since, .. } => {
-                if is_paused || since.elapsed() >= LONG {
+                if since.elapsed() >= LONG {
                     self.pauses = backoff().build();
                 }
-                ConsumerState::Leaving(Box::pin(rest(deliveries)))
+                ConsumerState::Leaving { leaving: Box::pin(rest(deliveries)), asks: None }
             }
             ConsumerState::Opening { opening, asks, .. } if asks.are_under_way.load(Ordering::Relaxed) => {
                 asks.is_last.store(true, Ordering::Relaxed);
-                ConsumerState::Leaving(Box::pin(async {
+                let leaving = Box::pin(async {
                     match opening.await {
                         Ok(deliveries) => rest(deliveries).await,
                         // Whatever it is, the next consumer meets it.
                         Err(_) => Vec::new(),
                     }
-                }))
+                });
+                ConsumerState::Leaving { leaving, asks: Some(asks) }
             }
             ConsumerState::Opening { .. } => ConsumerState::Idle { until: Instant::now() },
             state => state,
@@ -153,7 +173,12 @@ impl Consumer {
 
     /// Leaves the consumer because the worker stops, which waits for no answer.
     pub(super) fn stop(&mut self) {
-        if matches!(self.state, ConsumerState::Opening { .. }) {
+        let is_asked = match &self.state {
+            ConsumerState::Opening { .. } => true,
+            ConsumerState::Leaving { asks: Some(asks), .. } => asks.are_under_way.load(Ordering::Relaxed),
+            _ => false,
+        };
+        if is_asked {
             self.state = ConsumerState::Idle { until: Instant::now() };
         } else {
             self.leave(false);
@@ -185,7 +210,7 @@ impl Consumer {
                 self.pause();
             }
             idle @ ConsumerState::Idle { .. } => self.state = idle,
-            ConsumerState::Opening { .. } | ConsumerState::Leaving(_) => {}
+            ConsumerState::Opening { .. } | ConsumerState::Leaving { .. } => {}
         }
         if let Some(ended) = self.ended.take() {
             ended.close().await;
@@ -233,7 +258,7 @@ impl Consumer {
                 }
                 !outlived
             }
-            ConsumerState::Leaving(leaving) => {
+            ConsumerState::Leaving { leaving, .. } => {
                 batch.append(&mut leaving.await);
                 self.pause();
                 false

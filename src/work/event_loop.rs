@@ -270,10 +270,8 @@ impl Loop {
 
     /// Parts with what the broker has taken back: it delivers it again, perhaps to another worker.
     fn drop_taken_back(&mut self) {
-        let (taken_back, waiting): (VecDeque<_>, _) = self.waiting.drain(..).partition(Ready::is_taken_back);
-        self.waiting = waiting;
-        for ready in taken_back {
-            self.give_back(ready);
+        for mut ready in std::mem::take(&mut self.waiting) {
+            if ready.is_ours() { self.waiting.push_back(ready) } else { self.give_back(ready) }
         }
     }
 

@@ -3,10 +3,11 @@
 use std::{any::Any, ops::ControlFlow, panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::FutureExt as _;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
 use super::{
+    isolation::A_WHILE,
     lane::Lane,
     stage::{Claimed, Disposition, NotSettled},
 };
@@ -14,7 +15,6 @@ use crate::{
     domain::{
         event::Event,
         reason::cut_reason,
-        schedule::state::ScheduleState,
         settlement::{self, Decision, Finish, Next, Outcome, Ran},
         transition::{Then, Transition},
         ttl::{roughly, say},
@@ -26,24 +26,32 @@ use crate::{
 /// How long a cancelled run may take to end. Then its future is dropped, as at `handler-timeout`.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// The end of an event that was cancelled since it was claimed: nothing of its outcome is carried out.
+const CANCELLED: Decision = Decision::Finish(Finish::Cancelled);
+
 impl Lane {
     /// Runs the handler once, and decides what follows. The run started at `started`.
     pub(super) async fn run(&self, claimed: &mut Claimed, started: Instant) -> Result<Decision, NotSettled> {
         if !self.lets_run(claimed) {
             return Err(NotSettled::Held);
         }
-        let schedule = match self.admit(claimed).await? {
-            ControlFlow::Continue(state) => state,
-            ControlFlow::Break(decision) => return Ok(decision),
-        };
-        // The schedule may have waited for Redis or the broker for long.
-        if self.switch.is_off() {
-            return Err(NotSettled::Held);
+        if let Some(link) = self.chain_link(claimed.event()) {
+            // The run has a permit, which it must not hold for as long as Redis or the broker is away. What is half done is done again,
+            // as after a crash.
+            let admitted = timeout(A_WHILE, self.admit(claimed.event(), link)).await;
+            match admitted.unwrap_or(Err(NotSettled::Held))? {
+                ControlFlow::Continue(state) => claimed.schedule = state.map(Box::new),
+                ControlFlow::Break(decision) => return Ok(decision),
+            }
+            // It may have been paused meanwhile.
+            if self.switch.is_off() {
+                return Err(NotSettled::Held);
+            }
         }
         let outcome = self.execute(claimed).await?;
         let took = started.elapsed();
         claimed.took = Some(took);
-        let Some(outcome) = outcome else { return self.end_cancelled(claimed, schedule).await };
+        let Some(outcome) = outcome else { return Ok(CANCELLED) };
         let error = match &outcome {
             Outcome::Retry { reason, .. } if claimed.ticket.is_some() => Some(settlement::one_line(reason)),
             _ => None,
@@ -74,16 +82,11 @@ impl Lane {
             }
         };
         self.health.available(started);
-        if let Some(link) = self.chain_link(claimed.event()) {
-            match &ran {
-                // Any other decision has a follow-up, which notes the end.
-                Ok(decision @ Decision::Finish(_)) => {
-                    self.end_scheduled(claimed.event(), decision, schedule).await.map_err(NotSettled::Answer)?;
-                }
-                Err(NotSettled::Again(after)) => {
-                    self.note_wait(link, *after, schedule).await.map_err(NotSettled::Answer)?;
-                }
-                Ok(_) | Err(_) => {}
+        if let Err(NotSettled::Again(after)) = ran {
+            let last = claimed.schedule.take().map(|state| *state);
+            if let Some(link) = self.chain_link(claimed.event()) {
+                let noted = timeout(A_WHILE, self.note_wait(link, after, last)).await;
+                noted.map_err(|_| NotSettled::Held)?.map_err(NotSettled::Answer)?;
             }
         }
         ran
@@ -103,16 +106,9 @@ impl Lane {
         tokio::select! {
             biased;
             () = self.common.give_back.cancelled() => Err(NotSettled::Answer(Disposition::GiveBack)),
-            () = claimed.cancelled_between_runs() => self.end_cancelled(claimed, None).await,
+            () = claimed.cancelled_between_runs() => Ok(CANCELLED),
             () = tokio::time::sleep(pause) => self.run(claimed, self.health.starts()).await,
         }
-    }
-
-    /// Ends an event that was cancelled since it was claimed: nothing of its outcome is carried out. A schedule goes on.
-    async fn end_cancelled(&self, claimed: &Claimed, schedule: Option<ScheduleState>) -> Result<Decision, NotSettled> {
-        let decision = Decision::Finish(Finish::Cancelled);
-        self.end_scheduled(claimed.event(), &decision, schedule).await.map_err(NotSettled::Answer)?;
-        Ok(decision)
     }
 
     /// Runs the handler. `None` if the event was cancelled meanwhile.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{
     error::WorkError,
     lane::Lane,
-    stage::{Claimed, Disposition},
+    stage::{Claimed, Disposition, Ended},
 };
 use crate::{
     domain::{
@@ -43,12 +43,26 @@ const SOONEST: Duration = Duration::from_secs(1);
 pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 impl Lane {
+    /// Carries a decision out up to the settlement. The error says what becomes of a delivery whose event is not settled.
+    pub(super) async fn end(&self, mut claimed: Claimed, decision: Decision) -> Result<Ended, (Claimed, Disposition)> {
+        let last = claimed.schedule.take().map(|state| *state);
+        let scheduled = self.end_scheduled(claimed.event(), &decision, last).await;
+        let end = match (scheduled, &decision) {
+            (Err(disposition), _) => Err(disposition),
+            (Ok(()), Decision::Finish(_)) => return Ok(claimed.finished(&decision, self)),
+            (Ok(()), _) => self.follow_up(&claimed, decision).await,
+        };
+        match end {
+            Ok(end) => Ok(claimed.ended(end)),
+            Err(disposition) => Err((claimed, disposition)),
+        }
+    }
+
     /// Publishes what follows from a decision, waits for the broker's confirm, and tells it. Returns the end of the run for the
-    /// register. The error says what becomes of a delivery whose event is not settled.
-    pub(super) async fn follow_up(&self, claimed: &Claimed, decision: Decision) -> Result<End, Disposition> {
+    /// register.
+    async fn follow_up(&self, claimed: &Claimed, decision: Decision) -> Result<End, Disposition> {
         let event = claimed.event();
         let transition = Transition::of(&decision, claimed.took, self.spec.retry.max_attempts);
-        self.end_scheduled(event, &decision, None).await?;
         // The date says when the broker sends the copy on, whatever this machine's clock shows.
         let (now, routes) = (self.common.clock.shared(), &self.common.routes);
         let end = match decision {

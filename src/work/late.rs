@@ -97,13 +97,18 @@ pub(super) struct HeldRun {
 }
 
 impl HeldRun {
-    /// Notes that the run is settled and its delivery was taken back. Returns the redelivery, if it has come and is still
-    /// this worker's; otherwise the run is remembered until it comes.
+    /// Takes the redelivery, if it has come and is still this worker's.
+    pub(super) fn redelivery(&self) -> Option<Box<dyn Receipt>> {
+        let redelivery = self.runs.state().held.get_mut(&self.key).and_then(Option::take);
+        redelivery.filter(|receipt| receipt.taken_back().is_none())
+    }
+
+    /// Notes that the run is settled and its delivery was taken back. Returns the redelivery; if there is none, the run is remembered
+    /// until it comes.
     pub(super) fn settled_late(self) -> Option<Box<dyn Receipt>> {
-        let mut state = self.runs.state();
-        let redelivery = state.held.get_mut(&self.key).and_then(Option::take);
-        let redelivery = redelivery.filter(|receipt| receipt.taken_back().is_none());
+        let redelivery = self.redelivery();
         if redelivery.is_none() {
+            let mut state = self.runs.state();
             if state.settled.len() == MOST {
                 state.settled.pop_front();
             }

@@ -158,7 +158,10 @@ impl Lane {
 
     /// Publishes a copy of an event and acknowledges the delivery. If the broker does not confirm the copy in time, the event
     /// is handled as it came.
-    pub(super) async fn copy(self: Arc<Self>, ready: Ready, why: CopyReason) -> Detour {
+    pub(super) async fn copy(self: Arc<Self>, mut ready: Ready, why: CopyReason) -> Detour {
+        if !ready.is_ours() {
+            return self.answer(ready, Disposition::GiveBack).await;
+        }
         let event = &ready.work.event;
         let (id, event_type) = (plain(&event.id), &self.event_type);
         let publishing = async {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     lane::Lane,
-    stage::{Claimed, Disposition, NotSettled},
+    stage::{Disposition, NotSettled},
 };
 use crate::{
     domain::{
@@ -44,9 +44,7 @@ pub(super) type Admitted = ControlFlow<Decision, Option<ScheduleState>>;
 
 impl Lane {
     /// Admits an event of a schedule, and arms the next one where that comes before the run.
-    pub(super) async fn admit(&self, claimed: &Claimed) -> Result<Admitted, NotSettled> {
-        let event = claimed.event();
-        let Some(link) = self.chain_link(event) else { return Ok(ControlFlow::Continue(None)) };
+    pub(super) async fn admit(&self, event: &Event, link: &Link) -> Result<Admitted, NotSettled> {
         let restored = self.restore(link).await.map_err(NotSettled::Answer)?;
         let now = self.common.clock.shared();
         let Some(state) = restored else {
@@ -96,6 +94,8 @@ impl Lane {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
         let now = self.common.clock.shared();
         let outcome = match decision {
+            // The event has not run, and the next one is armed.
+            Decision::Finish(Finish::Skip) => return Ok(()),
             Decision::Finish(Finish::Cancelled) => RunOutcome::Cancelled,
             Decision::Finish(_) => RunOutcome::Done,
             Decision::Drop { reason } => RunOutcome::Dropped(reason.clone()),

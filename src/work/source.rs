@@ -145,9 +145,6 @@ impl Source {
         }
         // What is left has no acknowledgement, and goes back with the channel.
         drop((carrying, waiting));
-        if stop.is_cancelled() {
-            self.common.broker.until_sent_on().await;
-        }
         deliveries.close().await;
         ended
     }

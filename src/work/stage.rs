@@ -22,6 +22,7 @@ use crate::{
     domain::{
         event::Event,
         register::{Claim, ClaimAnswer, End, Settle, Terms},
+        schedule::state::ScheduleState,
         settlement::{self, Decision, Failed},
         transition::Transition,
         ttl::{roughly, say},
@@ -80,9 +81,14 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Whether the broker delivers the message again, so that this delivery is nobody's.
-    pub(super) fn is_taken_back(&self) -> bool {
-        self.work.receipt.taken_back().is_some()
+    /// Whether the event is this worker's. If the broker has taken its delivery back, a redelivery that has come takes its place; without
+    /// one the event may be another worker's.
+    pub(super) fn is_ours(&mut self) -> bool {
+        if self.work.receipt.taken_back().is_none() {
+            return true;
+        }
+        let redelivery = self.work.run.as_ref().and_then(HeldRun::redelivery);
+        redelivery.map(|redelivery| self.work.receipt = redelivery).is_some()
     }
 
     pub(super) fn new(
@@ -130,7 +136,7 @@ impl Ready {
 
     /// Returns the event as one that may run, because its type has no register.
     pub(super) fn unclaimed(self) -> Claimed {
-        Claimed { work: self.work, lease: None, took: None, ticket: None }
+        Claimed { work: self.work, lease: None, took: None, ticket: None, schedule: None }
     }
 
     /// Returns an event of a type without the register as one that may run, and a decision if it has expired.
@@ -163,7 +169,7 @@ impl Ready {
         }
         let token = self.token();
         let lease = lane.common.leases.hold(&self.work.event, lane.terms, (token, fence), asked);
-        let claimed = Claimed { lease: Some(lease), work: self.work, took: None, ticket: None };
+        let claimed = Claimed { lease: Some(lease), work: self.work, took: None, ticket: None, schedule: None };
 
         let event = claimed.event();
         if let Some(expired) = expired(lane, event, crashes) {
@@ -203,6 +209,8 @@ pub(super) struct Claimed {
     pub(super) took: Option<Duration>,
     /// The right to run, if the type has a circuit breaker. A round of tries in place has one.
     pub(super) ticket: Option<Ticket>,
+    /// The state of the event's schedule as this worker has left it.
+    pub(super) schedule: Option<Box<ScheduleState>>,
 }
 
 impl Claimed {
@@ -350,7 +358,13 @@ impl Settled {
     pub(super) fn acknowledge(self) -> Written {
         fail_point!("work.settled");
         let Work { event, receipt, run, delivered, deadline, .. } = *self.work;
-        let Some(why) = receipt.taken_back() else { return Disposition::Acknowledge.answer(receipt) };
+        let Some(why) = receipt.taken_back() else {
+            // A redelivery shows that the connection of this delivery is lost, though the worker has not noticed it yet.
+            if let Some(redelivery) = run.as_ref().and_then(HeldRun::redelivery) {
+                drop(redelivery.acknowledge());
+            }
+            return Disposition::Acknowledge.answer(receipt);
+        };
         log_late(&event, &why, delivered, deadline);
         let redelivery = run.and_then(HeldRun::settled_late);
         Disposition::Acknowledge.answer(redelivery.unwrap_or(receipt))

@@ -102,6 +102,13 @@ impl MemoryBroker {
     }
 
     /// Removes all messages of a stream.
+    /// Takes back what consumers hold, as when a connection is lost.
+    #[cfg(test)]
+    pub(crate) fn take_back(&self) {
+        let held: Vec<u64> = self.shared.state().unacknowledged.keys().copied().collect();
+        held.into_iter().for_each(|tag| self.shared.give_back(tag));
+    }
+
     #[cfg(test)]
     pub(crate) fn empty_stream(&self, stream: &str) {
         self.shared.state().queues.empty(stream);

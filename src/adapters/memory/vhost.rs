@@ -21,7 +21,7 @@ use crate::{
         switches::Switches,
         wire::{Headers, Incoming, Properties, Value},
     },
-    ports::{BrokerError, Clock, Delivery, Disposition, Order, Receipt, Written},
+    ports::{BrokerError, Clock, Delivery, Disposition, Order, Receipt, TakenBack, Written},
 };
 
 /// A virtual host in memory, shared by its broker, consumers and receipts.
@@ -257,6 +257,10 @@ impl Receipt for Tag {
             }
         }
         Written::default()
+    }
+
+    fn taken_back(&self) -> Option<TakenBack> {
+        (!self.shared.state().unacknowledged.contains_key(&self.number)).then_some(TakenBack::Lost)
     }
 }
 

@@ -331,6 +331,8 @@ impl Deliveries for Queue {
             }
             return;
         }
+        // RabbitMQ forgets the answers that it holds back: see `receipts`.
+        self.how.burst.is_over().await;
         let closing = self.channel.close(200, ShortString::from("done"));
         match tokio::time::timeout(CLOSE_LIMIT, closing).await {
             Ok(Ok(())) => {}

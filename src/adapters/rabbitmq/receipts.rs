@@ -89,8 +89,11 @@ struct Answered {
     written: Writing,
 }
 
-/// Dropped once the answer is written.
-type Writing = oneshot::Sender<()>;
+/// Dropped once the answer is written. Until then the consumer is not replaced: see [`Answers::are_awaited`].
+struct Writing {
+    _written: oneshot::Sender<()>,
+    _end: Arc<End>,
+}
 
 impl Answers {
     /// Starts the task that writes the answers. It ends with the last receipt.
@@ -107,9 +110,9 @@ impl Answers {
         let _ = self.end.words.set(words);
     }
 
-    /// Whether a delivery has no answer yet.
+    /// Whether a delivery has no answer yet, or one that is not written.
     pub(super) fn are_awaited(&self) -> bool {
-        self.answered.strong_count() > 1
+        Arc::strong_count(&self.end) > 1
     }
 
     pub(super) fn receipt(&self, tag: DeliveryTag, acker: Acker) -> Box<dyn Receipt> {
@@ -128,6 +131,7 @@ impl Receipt for Joined {
         // The sender is dropped once the answer is written, and never sends a value.
         let (written, wait) = oneshot::channel();
         let Self { answers, tag, acker } = *self;
+        let written = Writing { _written: written, _end: answers.end };
         // The task lives as long as the last receipt, so it is there.
         let _ = answers.answered.send(Answered { acker, tag, disposition, written });
         Written::when_dropped(wait)

@@ -159,18 +159,17 @@ impl Loop {
         }
     }
 
-    /// Carries out a decision. An event that needs no follow-up is settled with the next call.
+    /// Carries out a decision. An event that needs no follow-up, and is none of a schedule, is settled with the next call.
     pub(super) fn carry_out(&mut self, claimed: Claimed, decision: Decision) {
         fail_point!("work.handled");
-        if let Decision::Finish(_) = decision {
+        if matches!(decision, Decision::Finish(_)) && self.lane.chain_link(claimed.event()).is_none() {
             return self.finished.push_back(claimed.finished(&decision, &self.lane));
         }
         let (lane, permit) = (Arc::clone(&self.lane), self.permit.clone());
         self.detours.spawn(async move {
-            let (published, _) = for_a_while(permit, lane.follow_up(&claimed, decision)).await;
-            match published {
-                Ok(end) => Detour::Ended(claimed.ended(end)),
-                Err(disposition) => lane.give_up(claimed, NotSettled::Answer(disposition)).await,
+            match for_a_while(permit, lane.end(claimed, decision)).await.0 {
+                Ok(ended) => Detour::Ended(ended),
+                Err((claimed, disposition)) => lane.give_up(claimed, NotSettled::Answer(disposition)).await,
             }
         });
     }
@@ -179,7 +178,13 @@ impl Loop {
     pub(super) fn came_back(&mut self, detour: Result<Detour, JoinError>) {
         match detour {
             Ok(Detour::Over) => {}
-            Ok(Detour::Ready(ready)) => self.wait_again(ready),
+            Ok(Detour::Ready(mut ready)) => {
+                if ready.is_ours() {
+                    self.wait_again(ready)
+                } else {
+                    self.give_back(ready)
+                }
+            }
             Ok(Detour::Ended(ended)) => self.finished.push_back(ended),
             // The delivery is not answered: the broker delivers it again.
             Err(error) => tracing::error!(%error, event_type = %self.lane.event_type, "an event was left unsettled"),

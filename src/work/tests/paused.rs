@@ -136,6 +136,18 @@ async fn a_consumer_that_is_being_opened_at_a_pause_gives_nothing_back(#[case] n
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_consumer_that_was_being_opened_at_a_pause() {
+    let world = World::new(Script { consumes_take: Mutex::new(MINUTE * 10), ..Script::default() });
+    let worker = Working::start(&world, &["plain"], Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    write(&world, 1, [paused(event_type("plain"), None)]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let told = Instant::now();
+    worker.stop().await;
+    assert!(told.elapsed() < Duration::from_secs(1), "{:?}", told.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_paused_type_asks_no_more_for_a_consumer_while_the_broker_is_away() {
     let world = World::new(Script { absent: true.into(), ..Script::default() });
     let asked = || world.asked.lock().expect("no panic").len();

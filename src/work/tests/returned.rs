@@ -1,6 +1,10 @@
 //! Events that go on as a copy without having run.
 
-use super::*;
+use super::{
+    paused::{MINUTE, named, runs},
+    *,
+};
+use crate::Run;
 
 fn without_id(world: &World, events: usize) {
     let nameless = || {
@@ -104,4 +108,34 @@ async fn a_broker_that_confirms_late_takes_one_copy_of_an_event_whose_reference_
     let diary = work(&world, Outcome::Done).await;
     let copies = diary.iter().filter(|entry| entry.starts_with("publish ")).count();
     assert_eq!((copies, diary.last().map(String::as_str)), (1, Some("acknowledge")), "{diary:?}");
+}
+
+/// The broker takes a delivery back while its event runs. The event comes again to this worker, which publishes one copy of it, or to
+/// another one.
+#[rstest]
+#[case::here(false, 1)]
+#[case::elsewhere(true, 0)]
+#[tokio::test(start_paused = true)]
+async fn an_event_whose_delivery_was_taken_back_goes_on_once_if_its_handler_is_unavailable(
+    #[case] is_elsewhere: bool,
+    #[case] copies: usize,
+) {
+    let world = World::new(Script { forgets: is_elsewhere.into(), ..Script::default() });
+    world.put(named("plain.now", "a"));
+    let diary = world.diary.clone();
+    let handler = move |run: Run| {
+        diary.note(format!("run {}", run.event.id));
+        async {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            Ok::<_, String>(Outcome::unavailable("down"))
+        }
+    };
+    let stop = CancellationToken::new();
+    let worker = tokio::spawn(world.worker().handle("plain", handler).run(stop.clone()));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    world.broker.take_back();
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!((runs(&world), world.broker.waiting().len()), (vec!["a".to_owned()], copies));
+    stop.cancel();
+    worker.await.expect("no panic").expect("it was told to stop");
 }

@@ -1,6 +1,9 @@
 //! Events of schedules: what is published and written, and in which order.
 
-use super::*;
+use super::{
+    paused::{MINUTE, Working, named, runs},
+    *,
+};
 use crate::{
     domain::{
         schedule::{
@@ -20,6 +23,7 @@ version: 1
 name: t
 types:
   mail: { retry: { delays: [1s], max-attempts: 2 } }
+  plain: { register: off }
 schedules:
   hourly: { type: mail, cron: \"0 * * * *\", payload: { full: true } }
   every: { type: mail, cron: \"0 * * * *\", catch-up: all, overlap: skip }
@@ -310,4 +314,27 @@ async fn an_event_with_a_broken_header_is_dead_lettered() {
     assert!(diary.contains(&"publish t.dead-letter mail.dead-letter".to_owned()), "{diary:?}");
     let reason = header(&world.published(), "reason").expect("a reason");
     assert!(reason.starts_with("poison: the header `schedule` should be"), "{reason}");
+}
+
+/// A worker empties a quarantine while nothing else holds a permit to run.
+#[rstest]
+#[case::before_it_runs(Duration::ZERO)]
+#[case::after_it_has_run(Duration::from_secs(20))]
+#[tokio::test(start_paused = true)]
+async fn an_event_of_a_schedule_that_waits_for_redis_keeps_no_other_type_from_running(#[case] after: Duration) {
+    let world = scheduled();
+    arm(&world, "poll", NOON).await;
+    let refuse = |error| *world.refused_states.lock().expect("no panic") = error;
+    refuse(after.is_zero().then(unreachable));
+    world.put(named("plain.aside", "suspect"));
+    let worker = Working::start(&world, &["mail", "plain"], Duration::from_secs(30));
+    tokio::time::sleep(after).await;
+    refuse(Some(unreachable()));
+    tokio::time::sleep(MINUTE * 2).await;
+    assert!(runs(&world).contains(&"suspect".to_owned()), "{:?}", world.diary.entries());
+    refuse(None);
+    tokio::time::sleep(MINUTE * 2).await;
+    assert_eq!(runs(&world).len(), 2);
+    assert_eq!(state(&world, "poll").await.run.expect("a run").outcome, Some(RunOutcome::Done));
+    assert_eq!(worker.stop().await.done, 2);
 }

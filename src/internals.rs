@@ -3,8 +3,8 @@
 pub use crate::{
     adapters::{bounded_file, memory, oldest, rabbitmq, redis, secret_url, tls},
     domain::{
-        breaker, clocks, compile, delay, event, life_cycle, names, reason, register, safety, schedule, settlement,
-        source, spec, switches, time, trouble, ttl, versions, whereabouts, wire, words,
+        breaker, compile, delay, event, life_cycle, names, reason, register, safety, schedule, settlement, source,
+        spec, switches, time, trouble, ttl, versions, whereabouts, wire, words,
     },
 };
 

@@ -3,7 +3,6 @@
 //! `publish`, `work` and `operate` depend on these traits alone, and `adapters` implement them.
 
 mod error;
-mod parts;
 mod written;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -13,14 +12,12 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
-pub(crate) use self::parts::in_parts;
+pub(crate) use self::error::in_parts;
 pub use self::{
-    error::{BrokerError, RegisterError},
-    parts::SettledAndClaimed,
+    error::{BrokerError, RegisterError, SettledAndClaimed},
     written::Written,
 };
 use crate::domain::{
-    clocks,
     register::{
         Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
         Reserved, Settle, Subject, Terms,
@@ -28,6 +25,7 @@ use crate::domain::{
         index::{Find, Found, Shown, TypeCounts},
         state::SlotState,
     },
+    time,
     wire::{Incoming, Message},
     words::EventType,
 };
@@ -442,12 +440,12 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Returns the present time by the clock that all machines share: this machine's, or Redis's if this machine's is wrong.
     fn shared(&self) -> Timestamp {
-        clocks::shared(self.now(), self.ahead())
+        time::shared(self.now(), self.ahead())
     }
 
     /// Returns the present time by Redis's clock, or by this machine's if Redis has not answered.
     fn of_redis(&self) -> Timestamp {
-        clocks::of_redis(self.now(), self.ahead())
+        time::of_redis(self.now(), self.ahead())
     }
 
     /// Returns the later one of both times. An event is early if it is early by both clocks: otherwise one wrong clock would put events off

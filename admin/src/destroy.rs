@@ -22,6 +22,7 @@ use crate::{
     plan::{Address, Destruction, Step, destruction},
     register::Looked,
     results::Doomed,
+    text::count,
     watch::Watch,
 };
 
@@ -212,9 +213,8 @@ fn came(what: &str, removed: usize) -> AdminError {
 }
 
 fn halfway(why: impl Display, removed: usize) -> AdminError {
-    let s = if removed == 1 { "" } else { "s" };
     let advice = "`topology destroy` removes the rest, `topology apply` creates everything again";
-    AdminError::PartlyRemoved { why: format!("{why}; {removed} object{s} removed. {advice}"), removed }
+    AdminError::PartlyRemoved { why: format!("{why}; {} removed. {advice}", count(removed, "object")), removed }
 }
 
 fn refuse(doomed: &Doomed) -> Result<(), AdminError> {

@@ -30,9 +30,9 @@ impl TryFrom<String> for Time {
 #[serde(try_from = "String")]
 #[schemars(with = "String", inline, extend("anyOf" = [{ "format": "date-time" }, { "pattern": format!("^{SPAN}$") }]))]
 pub enum Until {
-    /// At this time, by Redis's clock.
+    /// At this time; the end of a pause by Redis's clock.
     At(Timestamp),
-    /// This long after the pause began, or the event was published.
+    /// This long after the pause began, the event was published, or its reschedule was asked for.
     After(Duration),
 }
 

@@ -1,5 +1,7 @@
 //! Words that the findings and the screens of the command line have in common.
 
+use std::fmt::Display;
+
 use hatchery::internals::words::plain;
 use jiff::Timestamp;
 
@@ -21,6 +23,22 @@ pub fn relative(now: Timestamp, time: Timestamp, units: usize) -> String {
         (false, true) => format!("{said} ago"),
         (false, false) => format!("in {said}"),
     }
+}
+
+/// Returns a number with its noun: `1 event`, `2 events`, `3 tries`.
+#[must_use]
+pub fn count<N: Copy + Display + From<u8> + PartialEq>(n: N, word: &str) -> String {
+    match word.strip_suffix('y') {
+        _ if n == N::from(1) => format!("1 {word}"),
+        Some(stem) => format!("{n} {stem}ies"),
+        None => format!("{n} {word}s"),
+    }
+}
+
+/// Formats thousandths as a percentage: `12.5%`.
+pub(crate) fn percent(thousandths: u64) -> String {
+    let (whole, tenths) = (thousandths / 10, thousandths % 10);
+    if tenths == 0 { format!("{whole}%") } else { format!("{whole}.{tenths}%") }
 }
 
 /// Quotes a word for a shell, if it needs that.
@@ -54,5 +72,13 @@ mod tests {
     #[case(86_400 * 400 + 60, 2, "in 400d")]
     fn a_time_is_shown_relative_to_now(#[case] seconds: i64, #[case] units: usize, #[case] expected: &str) {
         assert_eq!(relative(at(1_000_000_000), at(1_000_000_000 + seconds), units), expected);
+    }
+
+    #[rstest]
+    #[case(0, "event", "0 events")]
+    #[case(1, "try", "1 try")]
+    #[case(2, "try", "2 tries")]
+    fn a_number_is_followed_by_its_noun(#[case] n: u64, #[case] word: &str, #[case] expected: &str) {
+        assert_eq!(count(n, word), expected);
     }
 }

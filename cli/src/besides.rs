@@ -1,10 +1,10 @@
 //! The changes that an apply makes beside the objects of the broker: schedules and pauses.
 
-use hatchery_admin::{Applied, PauseChange, PauseLine, Planned};
+use hatchery_admin::{Applied, PauseChange, PauseLine, Planned, ScheduleChange};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::schedules::{self, Armed};
+use crate::output::GREEN;
 
 /// The changes to schedules and pauses, made or planned. `None` if Redis, or the broker, does not tell.
 #[derive(Clone, Debug, Default)]
@@ -15,9 +15,9 @@ pub(crate) struct Besides {
 
 impl Besides {
     pub(crate) fn planned(planned: &Planned) -> Self {
-        let pauses = planned.pauses.as_ref().ok();
+        let (schedules, pauses) = (planned.schedules.as_ref().ok(), planned.pauses.as_ref().ok());
         Self {
-            schedules: schedules::armed(&planned.schedules),
+            schedules: schedules.map(|schedules| schedules.iter().cloned().map(Armed::of).collect()),
             pauses: pauses.map(|pauses| pauses.iter().map(PlannedPause::of).collect()),
         }
     }
@@ -59,8 +59,62 @@ impl Besides {
 
     /// Returns a line for each that was changed.
     pub(crate) fn lines(&self) -> String {
-        let pauses = self.pauses.iter().flatten().map(PlannedPause::line);
-        schedules::lines(self.schedules.as_deref().unwrap_or_default()) + &pauses.collect::<String>()
+        let schedules = self.schedules.iter().flatten().filter_map(Armed::line);
+        schedules.chain(self.pauses.iter().flatten().map(PlannedPause::line)).collect()
+    }
+}
+
+/// The change of a schedule by an apply, made or planned.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Armed {
+    /// The schedule.
+    name: String,
+    /// `unchanged`, `armed`, `armed again`, `paused` or `removed`.
+    change: &'static str,
+    /// When its next event is due, if it was armed.
+    #[schemars(with = "Option<String>")]
+    next: Option<jiff::Timestamp>,
+}
+
+impl Armed {
+    pub(crate) fn of((name, change): (String, ScheduleChange)) -> Self {
+        let (change, next) = match change {
+            ScheduleChange::Unchanged => ("unchanged", None),
+            ScheduleChange::Armed(at) => ("armed", Some(at)),
+            ScheduleChange::ArmedAgain(at) => ("armed again", Some(at)),
+            ScheduleChange::Paused => ("paused", None),
+            ScheduleChange::Removed => ("removed", None),
+        };
+        Self { name, change, next }
+    }
+
+    /// Tells whether an apply changes anything for this schedule.
+    pub(crate) fn is_change(&self) -> bool {
+        self.change != "unchanged"
+    }
+
+    /// Returns the sign, the name and the change, for the line of a plan.
+    pub(crate) fn planned(&self) -> (char, &str, String) {
+        let Self { name, change, next } = self;
+        match (*change, next) {
+            ("armed", Some(at)) => ('+', name, format!("armed, next at {at}")),
+            ("removed", _) => ('-', name, "removed; its next event does not run".to_owned()),
+            ("paused", _) => ('~', name, "changed; it stays paused".to_owned()),
+            (change, Some(at)) => ('~', name, format!("{change}, next at {at}")),
+            (change, None) => ('~', name, change.to_owned()),
+        }
+    }
+
+    /// Returns the line for a schedule that was changed.
+    pub(crate) fn line(&self) -> Option<String> {
+        let Self { name, change, next } = self;
+        match (*change, next) {
+            ("unchanged", _) => None,
+            ("paused", _) => Some(format!("schedule {name} changed; it stays paused\n")),
+            ("removed", _) => Some(format!("schedule {name} removed\n")),
+            (change, Some(at)) => Some(format!("{GREEN}schedule {name} {change}{GREEN:#}, next at {at}\n")),
+            (change, None) => Some(format!("schedule {name} {change}\n")),
+        }
     }
 }
 

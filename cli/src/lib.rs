@@ -24,7 +24,6 @@ mod plan_document;
 mod plan_file;
 mod progress;
 mod render;
-mod schedules;
 mod server;
 mod stop;
 mod table;

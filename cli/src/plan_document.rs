@@ -17,9 +17,8 @@ use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
-    besides::{Besides, PlannedPause},
+    besides::{Armed, Besides, PlannedPause},
     leftover_types::{self, LeftType},
-    schedules::Armed,
 };
 
 /// The version of the JSON format.

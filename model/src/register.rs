@@ -238,7 +238,7 @@ impl World {
 
     pub(crate) fn put_off(&mut self, scenario: &Scenario, message: &Message, to: Tick) -> Postponed {
         let (subject, stamp) = (subject(message.event), message.stamp());
-        let call = PutOff { subject, stamp, at: time(to), terms: scenario.terms() };
+        let call = PutOff { subject, stamp, at: time(to) };
         self.ask(scenario, |shard, at| scenario.protocol.rules.later(shard, at, &call))
     }
 

@@ -93,7 +93,7 @@ impl Api {
             letters: Places::new(READERS, READERS / 2, "requests for dead letters"),
             batches: Places::new(BATCHES, BATCHES / 2, "batches"),
             listeners: Places::new(LISTENERS, LISTENERS / 2, "listeners"),
-            changes: Changes::new(),
+            changes: Changes::default(),
             work: Work::default(),
             stop,
         }
@@ -165,15 +165,10 @@ pub(crate) struct Told {
 }
 
 /// The last status, for those who listen.
+#[derive(Default)]
 pub(crate) struct Changes {
     pub(crate) told: watch::Sender<Option<Told>>,
     pub(crate) someone: Notify,
-}
-
-impl Changes {
-    pub(crate) fn new() -> Self {
-        Self { told: watch::Sender::new(None), someone: Notify::new() }
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use hatchery::{NewEvent, Publisher};
 use tokio::time::Instant;
 
 use crate::harness::{
-    Chance, Changes, Common, Console, Hold, PAYLOAD, Queues, Table, Working, connect_to_redis, grouped, watch,
+    Chance, Changes, Common, Console, Hold, PATIENCE, PAYLOAD, Queues, Table, Working, connect_to_redis, grouped, watch,
 };
 
 const TOPOLOGY: &str = "\

@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use hatchery::{EventsError, Filter, Hatchery, MoveOutcome, NewEvent};
 use jiff::Timestamp;
 
-use crate::harness::{Account, Common, Console, PAYLOAD, Run, Table, Working, grouped};
+use crate::harness::{Account, Common, Console, PATIENCE, PAYLOAD, Run, Table, Working, grouped};
 
 const TOPOLOGY: &str = "\
 version: 1

@@ -1,6 +1,6 @@
 //! Kills workers with SIGKILL all the time, and starts others in their place.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use crate::harness::{
     Account, Common, Console, Crew, Killed, Killer, Kills, Look, Note, PATIENCE, Step, Table, finished_twice, grouped,

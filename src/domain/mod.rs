@@ -6,10 +6,9 @@
 //! register and their answers, [`trouble`] the causes of its outages. [`settlement`] decides what follows from a
 //! handler's answer. [`schedule`] defines periodic events.
 //! [`breaker`] decides when a type has too many errors. [`switches`] are what people have paused. [`life_cycle`] is the stream
-//! that is told what happens to events. [`clocks`] compares a machine's clock with Redis's.
+//! that is told what happens to events. [`time`] calculates with times, and compares a machine's clock with Redis's.
 
 pub mod breaker;
-pub mod clocks;
 pub mod compile;
 pub mod delay;
 mod desired;

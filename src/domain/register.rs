@@ -280,8 +280,6 @@ pub struct Later {
     pub stamp: CopyVersion,
     /// The time before which the copy must not run.
     pub at: Timestamp,
-    /// The settings of the type.
-    pub terms: Terms,
 }
 
 /// The answer to [`Later`].

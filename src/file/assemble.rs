@@ -129,7 +129,7 @@ fn retry(section: &Section) -> Option<Retry> {
     Some(Retry { delays, max_attempts, jitter })
 }
 
-fn coalesce(section: &Section) -> Coalesce {
+pub(super) fn coalesce(section: &Section) -> Coalesce {
     let immediate = section.get(&IMMEDIATE).copied().unwrap_or(Immediate::Off);
     let delayed = section.get(&DELAYED).copied().unwrap_or(Delayed::Off);
     let window = section.get(&WINDOW).copied().and_then(|window| Ttl::new(window).ok());
@@ -140,7 +140,7 @@ fn coalesce(section: &Section) -> Coalesce {
 }
 
 /// Whether some events of the type replace each other.
-fn coalesces(coalesce: &Coalesce) -> bool {
+pub(super) fn coalesces(coalesce: &Coalesce) -> bool {
     coalesce.immediate != Immediate::Off || coalesce.delayed != Delayed::Off
 }
 

@@ -9,9 +9,9 @@ use super::{
     field::Words as _,
     holding::{self, Holding, how_often, times},
     keys::{
-        ACK_TIMEOUT, COALESCE, CONCURRENCY, DEFAULTS, DELAY, DELAYED, DRAIN_TIMEOUT, EXCLUSIVE, FailureWord,
-        HANDLER_TIMEOUT, HATCHERIES, HORIZON, IMMEDIATE, IN_PLACE, KEEP_PAYLOAD, LADDER, LEASE, MAX_ATTEMPTS, MAX_WAIT,
-        NAME, ON_FAILURE, PREFETCH, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, RegisterWord, TRIES, TYPES, WINDOW,
+        ACK_TIMEOUT, COALESCE, CONCURRENCY, DEFAULTS, DELAY, DRAIN_TIMEOUT, EXCLUSIVE, FailureWord, HANDLER_TIMEOUT,
+        HATCHERIES, HORIZON, IMMEDIATE, IN_PLACE, KEEP_PAYLOAD, LADDER, LEASE, MAX_ATTEMPTS, MAX_WAIT, NAME,
+        ON_FAILURE, PREFETCH, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, RegisterWord, TRIES, TYPES, WINDOW,
     },
     schedules,
     section::{Origin, Reader, Section},
@@ -20,7 +20,7 @@ use super::{
 use crate::domain::{
     delay::{Ladder, LadderError},
     safety::RESERVED,
-    spec::{Delayed, Immediate},
+    spec::Immediate,
     ttl::Ttl,
 };
 
@@ -251,7 +251,7 @@ fn window(reader: &mut Reader<'_>, coalesce: &Section) -> Option<()> {
 
 /// Coalescing depends on which event of a reference ran last, so events of one reference must not run side by side.
 fn exclusive(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) -> Option<()> {
-    if *section.get(&EXCLUSIVE)? || !coalesces(coalesce) {
+    if *section.get(&EXCLUSIVE)? || !assemble::coalesces(&assemble::coalesce(coalesce)) {
         return None;
     }
     let (_, span) = section.blame(&[EXCLUSIVE.name, COALESCE.name])?;
@@ -267,7 +267,7 @@ fn register(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) {
     }
     let has_window = coalesce.says(WINDOW.name) || coalesce.says(MAX_WAIT.name);
     let needs = [
-        (COALESCE.name, coalesces(coalesce) || has_window, "write `coalesce: off`"),
+        (COALESCE.name, assemble::coalesces(&assemble::coalesce(coalesce)) || has_window, "write `coalesce: off`"),
         (EXCLUSIVE.name, section.get(&EXCLUSIVE) == Some(&true), "write `exclusive: off`"),
         // Each type has a default lease. Only one that the type sets itself is a mistake.
         (LEASE.name, section.is_own(LEASE.name), "remove `lease`"),
@@ -279,9 +279,4 @@ fn register(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) {
             reader.refuse(&span, message, format!("{instead}, or switch the register on"));
         }
     }
-}
-
-fn coalesces(coalesce: &Section) -> bool {
-    let immediate = coalesce.get(&IMMEDIATE).is_some_and(|immediate| *immediate != Immediate::Off);
-    immediate || coalesce.get(&DELAYED).is_some_and(|delayed| *delayed != Delayed::Off)
 }

@@ -9,6 +9,7 @@ use super::{
         TIMEZONE, TYPES, UNMATCHED, WHEN,
     },
     levels::{RULE_LEVEL, SOURCE_LEVEL},
+    schedules::known_type,
     section::{Checked, Named, Reader, Rules, Section},
     yaml::{Node, Value, describe},
 };
@@ -147,7 +148,8 @@ fn sections(top: &Section) -> impl Iterator<Item = (&Named, Section)> {
 
 /// Reports every conflict between the keys of the sources, and with other keys.
 pub(super) fn check(reader: &mut Reader<'_>, top: &Section) {
-    let types: Vec<&str> = top.get(&TYPES).unwrap_or_default().iter().map(|named| named.name.as_str()).collect();
+    let types = top.get(&TYPES).unwrap_or_default().iter();
+    let types: Vec<_> = types.map(|named| (named, named.section.clone())).collect();
     let mut queues: BTreeMap<String, &str> = BTreeMap::new();
     for (named, section) in sections(top) {
         if named.name.len() > LONGEST_NAME {
@@ -155,7 +157,7 @@ pub(super) fn check(reader: &mut Reader<'_>, top: &Section) {
             reader.refuse(&named.span, message, "write a shorter name");
         }
         let word = format!("{}{}", names::SOURCE, named.name);
-        if types.contains(&word.as_str()) {
+        if types.iter().any(|(named, _)| named.name == word) {
             let message =
                 format!("there is a type {}, and its dead letters would be those of this source", quote(&word));
             reader.refuse(&named.span, message, "write another name for the source, or for the type");
@@ -168,13 +170,7 @@ pub(super) fn check(reader: &mut Reader<'_>, top: &Section) {
             reader.refuse(&span, message, "write all its rules into one source");
         }
         for rule in section.get(&EVENTS).map(|Rules(rules)| rules.as_slice()).unwrap_or_default() {
-            let Some(event_type) = rule.get(&RULE_TYPE).filter(|name| !types.contains(name)) else { continue };
-            let Some((_, span)) = rule.blame(&[RULE_TYPE.name]) else { continue };
-            let help = match nearest(event_type, types.iter().copied()) {
-                Some(name) => format!("write `{name}`"),
-                None => format!("write one of `{}`, or add the type", types.join("`, `")),
-            };
-            reader.refuse(&span, format!("there is no type {}", quote(event_type)), help);
+            known_type(reader, rule, &types);
         }
     }
 }

@@ -287,7 +287,7 @@ impl Backend {
             && !is_letter
             && (message.is_none() || former.slot == DedupSlot::First)
         {
-            return Plan::Later(Later { subject: known.subject(), stamp: former, at, terms });
+            return Plan::Later(Later { subject: known.subject(), stamp: former, at });
         }
         let Some(message) = message else {
             return Plan::Answer(MoveOutcome::NotKept(match to {

@@ -3,7 +3,6 @@
 //!
 //! The order of effects: reserve a version, publish, wait for the broker's confirm, record the version.
 
-pub(crate) mod meters;
 pub(crate) mod new_event;
 pub(crate) mod published;
 pub(crate) mod publisher;

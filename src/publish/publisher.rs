@@ -17,15 +17,13 @@ use tokio::{
 use tracing::{Instrument as _, Span};
 
 use super::{
-    meters::PublishMeters,
     new_event::NewEvent,
-    published::{PUBLISH_LIMIT, PublishError, Published},
+    published::{PUBLISH_LIMIT, PublishError, PublishMeters, Published},
     send::{Given, Line, confirm},
     versions::{VERSION_WAIT, Versions},
 };
 use crate::{
     domain::{
-        clocks,
         delay::Route,
         event::{self, Event},
         names,
@@ -121,16 +119,6 @@ struct Draft {
     register: bool,
     /// The largest payload that the register keeps.
     keeps: Option<usize>,
-}
-
-impl Draft {
-    /// Returns the call that reserves a version. `None` if the event does not compete.
-    fn reserve(&self) -> Option<Reserve> {
-        let Self { event, due, terms, .. } = self;
-        let slot = event.stamp.slot.clone();
-        let competes = !matches!(slot, DedupSlot::Event(_));
-        competes.then(|| Reserve { subject: event.subject(), slot, due: *due, asked_by: None, terms: *terms })
-    }
 }
 
 /// An event that was sent in its turn.
@@ -246,7 +234,12 @@ impl Publisher {
         let mut draft = shared.draft(event);
         let span = draft.as_mut().map_or_else(|_| Span::none(), |draft| trace::publish(&self.traces, &mut draft.event));
         // Reserved now and not at the first poll, so that the order of the calls is the order of the versions.
-        let version = draft.as_ref().ok().and_then(Draft::reserve).and_then(|reserve| shared.versions.ask(reserve));
+        let version = draft.as_ref().ok().and_then(|Draft { event, due, terms, .. }| {
+            let slot = event.stamp.slot.clone();
+            let competes = !matches!(slot, DedupSlot::Event(_));
+            let reserve = || Reserve { subject: event.subject(), slot, due: *due, asked_by: None, terms: *terms };
+            competes.then(reserve).and_then(|reserve| shared.versions.ask(reserve))
+        });
         let publishing = async move {
             let draft = draft?;
             let (event_type, route) = (draft.event.event_type.clone(), draft.route);
@@ -315,13 +308,13 @@ impl PublisherInner {
         let known = types.get_key_value(new.event_type.as_str());
         let (event_type, spec) = known.ok_or_else(|| UnknownType::among(&new.event_type, types.keys()))?;
         let now = self.clock.now();
-        let shared = clocks::shared(now, self.clock.ahead());
+        let shared = time::shared(now, self.clock.ahead());
         let (nbf, mut delay) = new.date(now, shared);
         // Other programs may have set a property to nothing.
         let shortest = usize::from(new.saved.is_none());
         // By Redis's clock, by which workers judge. A clock that is a little ahead counts as right: then the date of a delayed event is
         // late, and its expiry must not come first.
-        let expires = new.expiry(shared.max(clocks::of_redis(now, self.clock.ahead())))?;
+        let expires = new.expiry(shared.max(time::of_redis(now, self.clock.ahead())))?;
         let mut event = new.into_event(event_type.clone(), nbf, shared)?;
         event.expires = expires;
         if let Some(schedule) = forged(&event, &self.topology.schedules) {

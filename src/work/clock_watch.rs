@@ -7,7 +7,7 @@ use metrics::gauge;
 
 use super::lane::Common;
 use crate::{
-    domain::clocks::{self, TOLERANCE},
+    domain::time::{self, TOLERANCE},
     meter,
 };
 
@@ -27,12 +27,12 @@ impl ClockWatch {
     pub(super) async fn look(&mut self, common: &Common) {
         let Some(ahead) = common.clock.ahead() else { return };
         gauge!(meter::CLOCK_OFFSET).set(ahead.as_secs_f64());
-        let is_wrong = clocks::is_wrong(ahead);
+        let is_wrong = time::is_wrong(ahead);
         let wrong = if is_wrong { ahead } else { SignedDuration::ZERO };
         if wrong.saturating_sub(self.said).unsigned_abs() > TOLERANCE {
             self.said = wrong;
             if is_wrong {
-                let by = clocks::words(ahead);
+                let by = time::words(ahead);
                 tracing::warn!("the clock of this machine is {by} Redis's; this worker follows Redis's clock");
             } else {
                 tracing::warn!("the clock of this machine is right again");

@@ -30,16 +30,11 @@ impl Permit {
 pub(super) type Together = Shared<BoxFuture<'static, Arc<Permit>>>;
 
 /// The lock.
+#[derive(Default)]
 pub(super) struct Isolation {
     lock: Arc<RwLock<()>>,
     /// How many events run alone or wait for that, or are put into quarantine.
     wanted: watch::Sender<usize>,
-}
-
-impl Default for Isolation {
-    fn default() -> Self {
-        Self { lock: Arc::default(), wanted: watch::Sender::new(0) }
-    }
 }
 
 impl Isolation {

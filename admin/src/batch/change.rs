@@ -1,6 +1,6 @@
 //! The lines of a batch that change waiting events: `{"cancel": …}` and `{"reschedule": …}`.
 
-use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use hatchery::{
     Cancelled, EventInfo, EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept, Topology,
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{LineError, misplaced};
 use crate::{
     event_view::{ChangedEvent, cancelled, result_of_cancel, result_of_move, view},
-    notation::{Span, Time},
+    notation::{Span, Time, Until},
 };
 
 /// A change of waiting events.
@@ -22,7 +22,7 @@ pub enum Change {
     /// They do not run.
     Cancel(Named),
     /// They get another time.
-    Reschedule(Named, To),
+    Reschedule(Named, Until),
     /// They run now. No line of a batch asks for it.
     RunNow(Named),
 }
@@ -51,15 +51,6 @@ pub struct Named {
     pub id: Option<String>,
     /// Whether one slot of the reference is named, by its date or as that without one. A cancel may be remembered by it.
     pub is_slot: bool,
-}
-
-/// A new time.
-#[derive(Clone, Copy, Debug)]
-pub enum To {
-    /// This time.
-    At(Timestamp),
-    /// This long after the call.
-    After(Duration),
 }
 
 /// The events that were found, by the result of the change.
@@ -140,8 +131,8 @@ fn change(kind: ChangeKind, mut events: ChosenEvents) -> Result<Change, LineErro
         (Some(_), _) if kind != ChangeKind::Reschedule => return Err(LineError::NotHere("to")),
         (_, Some(_)) if kind != ChangeKind::Reschedule => return Err(LineError::NotHere("delay")),
         (Some(_), Some(_)) => return Err(LineError::Both("to", "delay")),
-        (Some(Time(at)), None) => Some(To::At(at)),
-        (None, Some(Span(delay))) => Some(To::After(delay)),
+        (Some(Time(at)), None) => Some(Until::At(at)),
+        (None, Some(Span(delay))) => Some(Until::After(delay)),
         (None, None) => None,
     };
     let named = named(events)?;
@@ -223,8 +214,8 @@ impl Change {
             Self::Cancel(named) => return Ok((cancel(events, &named).await?, None)),
             Self::Reschedule(named, to) => {
                 let to = match to {
-                    To::At(at) => Some(at),
-                    To::After(delay) => Timestamp::now().checked_add(delay).ok(),
+                    Until::At(at) => Some(at),
+                    Until::After(delay) => Timestamp::now().checked_add(delay).ok(),
                 };
                 let to = to.ok_or(ChangeError::NoTime)?;
                 (events.reschedule(&named.which, to).await?, to)

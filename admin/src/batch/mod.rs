@@ -9,7 +9,7 @@ mod lines;
 mod under_way;
 
 pub use self::{
-    change::{Change, ChangeError, ChangeKind, ChangedEvents, ChosenEvents, Named, To, selected},
+    change::{Change, ChangeError, ChangeKind, ChangedEvents, ChosenEvents, Named, selected},
     error::LineError,
     line::{EventLine, Request, event, read},
     lines::{Lines, Numbered},

@@ -14,6 +14,8 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::text::percent;
+
 /// The breaker of a type: its keys in the file, and its state in Redis.
 #[derive(Clone, Debug)]
 pub struct BreakerInfo {
@@ -138,8 +140,7 @@ impl BreakerView {
             }),
             errors: match spec.errors {
                 Errors::Count(count) => count.to_string(),
-                Errors::Share { thousandths, .. } if thousandths % 10 == 0 => format!("{}%", thousandths / 10),
-                Errors::Share { thousandths, .. } => format!("{}.{}%", thousandths / 10, thousandths % 10),
+                Errors::Share { thousandths, .. } => percent(thousandths),
             },
             window: say(spec.window),
             cooldown: spec.cooldown.map_or_else(|| "manual".to_owned(), say),

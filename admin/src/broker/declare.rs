@@ -7,7 +7,10 @@ use hatchery::{
     BrokerError,
     internals::{
         compile::{Argument, Binding, Target},
-        rabbitmq::{closing::close, codec::short, connection::AmqpUrl},
+        rabbitmq::{
+            codec::short,
+            connection::{AmqpUrl, close},
+        },
     },
 };
 use lapin::{

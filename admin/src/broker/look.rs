@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::try_join_all;
 use hatchery::{
     BrokerError,
-    internals::rabbitmq::{closing::close, codec::short, connection::AmqpUrl},
+    internals::rabbitmq::{
+        codec::short,
+        connection::{AmqpUrl, close},
+    },
 };
 use lapin::{
     Channel, Connection, ExchangeKind,

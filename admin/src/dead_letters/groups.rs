@@ -2,27 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hatchery::internals::time::millis_text;
 use jiff::Timestamp;
 
-use super::{letter::Letter, standing::Standing};
+use super::{letter::Letter, standing::Standing, view::GroupView};
 
 /// The letters of one reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+#[derive(Debug)]
+struct Group {
     /// The reason of the first letter of the group.
-    pub reason: String,
-    /// The number of letters.
-    pub count: u64,
-    /// How many of them are obsolete.
-    pub obsolete: u64,
-    /// The time of the earliest failure.
-    pub first: Option<Timestamp>,
-    /// The time of the latest failure.
-    pub last: Option<Timestamp>,
-    /// The types of the letters.
-    pub types: BTreeSet<String>,
-    /// The id of one of them.
-    pub example: Option<String>,
+    reason: String,
+    count: u64,
+    obsolete: u64,
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+    types: BTreeSet<String>,
+    example: Option<String>,
 }
 
 /// Collects letters into groups. Reasons that differ only in long numbers and ids are one.
@@ -64,10 +59,19 @@ impl Groups {
 
     /// Returns the groups, the largest first.
     #[must_use]
-    pub fn largest_first(self) -> Vec<Group> {
+    pub fn largest_first(self) -> Vec<GroupView> {
         let mut groups: Vec<Group> = self.0.into_values().collect();
         groups.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.reason.cmp(&other.reason)));
-        groups
+        let view = |Group { reason, count, obsolete, first, last, types, example }| GroupView {
+            failure: reason,
+            count,
+            obsolete,
+            first_failed_at: first.map(millis_text),
+            failed_at: last.map(millis_text),
+            types,
+            example,
+        };
+        groups.into_iter().map(view).collect()
     }
 }
 
@@ -133,11 +137,11 @@ mod tests {
         let groups = groups.largest_first();
         assert_eq!(groups.iter().map(|group| group.count).collect::<Vec<_>>(), [2, 1]);
         let largest = &groups[0];
-        assert_eq!((largest.reason.as_str(), largest.obsolete), ("no employee 104711", 1));
+        assert_eq!((largest.failure.as_str(), largest.obsolete), ("no employee 104711", 1));
         assert_eq!(largest.types.iter().map(String::as_str).collect::<Vec<_>>(), ["import", "mail"]);
         assert_eq!(
-            (largest.first, largest.last),
-            ("2026-06-01T10:00:00Z".parse().ok(), "2026-06-01T11:00:00Z".parse().ok())
+            (largest.first_failed_at.as_deref(), largest.failed_at.as_deref()),
+            (Some("2026-06-01T10:00:00.000Z"), Some("2026-06-01T11:00:00.000Z"))
         );
         assert_eq!(largest.example.as_deref(), Some("b"));
     }

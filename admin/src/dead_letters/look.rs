@@ -21,6 +21,7 @@ use super::{
     standing::Standing,
     view::QueueView,
 };
+use crate::text::count;
 
 /// Letters that are read together. The register answers for all of them in one call.
 pub(super) const BATCH: usize = 256;
@@ -96,7 +97,7 @@ impl Looked<'_> {
 pub fn unseen(queue: &LetterQueue, unread: u64, consumers: u32) -> Vec<String> {
     let (name, mut said) = (&queue.name, Vec::new());
     if unread > 0 {
-        let letters = if unread == 1 { "1 letter" } else { &format!("{unread} letters") };
+        let letters = count(unread, "letter");
         let were = if unread == 1 { "was" } else { "were" };
         said.push(format!(
             "{letters} of {name} {were} ready and could not be read: others hold them, or the broker is slow"

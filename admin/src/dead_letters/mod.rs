@@ -27,7 +27,7 @@ pub use self::{
     answer::{Counts, DoneLetters, FoundLetters, LetterLine, ShownLetters, SweptLetters},
     discard::Keep,
     error::DeadLettersError,
-    groups::{Group, Groups},
+    groups::Groups,
     letter::Letter,
     limits::{DeliveryLimits, Limited},
     look::{Looked, Patience, Seen, unseen},
@@ -37,5 +37,5 @@ pub use self::{
     selection::Selection,
     standing::Standing,
     sweep::{Bounds, Sweep, Swept, Tally},
-    view::{GroupView, LetterView, QueueView, Whole, group_view, view, whole},
+    view::{GroupView, LetterView, QueueView, Whole, view, whole},
 };

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{groups::Group, letter::Letter, queues::LetterQueue, standing::Standing};
+use super::{letter::Letter, queues::LetterQueue, standing::Standing};
 
 /// A letter, without its headers and payload.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -177,20 +177,6 @@ pub struct GroupView {
     pub types: BTreeSet<String>,
     /// The id of one of them.
     pub example: Option<String>,
-}
-
-/// Returns a group as JSON.
-#[must_use]
-pub fn group_view(group: &Group) -> GroupView {
-    GroupView {
-        failure: group.reason.clone(),
-        count: group.count,
-        obsolete: group.obsolete,
-        first_failed_at: group.first.map(millis_text),
-        failed_at: group.last.map(millis_text),
-        types: group.types.clone(),
-        example: group.example.clone(),
-    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ use hatchery::internals::{
     words::{EventType, Word},
 };
 
+use crate::text::{count, percent};
+
 /// Describes the messages of a quarantine queue.
 pub(super) const QUARANTINE: &str = "events redelivered twice; each runs alone";
 
@@ -165,19 +167,19 @@ impl Picture {
 
     /// Returns the numbers of types, hatcheries and ladder levels, in one line.
     pub(super) fn summary(&self) -> String {
-        let levels = count(self.ladder.levels().into(), "level", "levels");
-        let types = count(self.types, "type", "types");
-        let more = |n: usize, one, many| if n == 0 { String::new() } else { format!(", {}", count(n, one, many)) };
-        let sources = more(self.sources.len(), "source", "sources");
-        let schedules = more(self.schedules.len(), "schedule", "schedules");
-        let hatcheries = count(self.timers.len(), "hatchery", "hatcheries");
+        let levels = count(self.ladder.levels(), "level");
+        let types = count(self.types, "type");
+        let more = |n: usize, one| if n == 0 { String::new() } else { format!(", {}", count(n, one)) };
+        let sources = more(self.sources.len(), "source");
+        let schedules = more(self.schedules.len(), "schedule");
+        let hatcheries = count(self.timers.len(), "hatchery");
         format!("{types}, {hatcheries}, a ladder of {levels}{sources}{schedules}")
     }
 
     /// Returns a line about the types that are not drawn, if there are any.
     #[must_use]
     pub fn rest(&self) -> Option<String> {
-        (self.left_out > 0).then(|| format!("{} not shown; --type shows them", count(self.left_out, "type", "types")))
+        (self.left_out > 0).then(|| format!("{} not shown; --type shows them", count(self.left_out, "type")))
     }
 }
 
@@ -285,12 +287,12 @@ impl Swimlane {
     }
 
     pub(super) fn attempts(&self) -> String {
-        count(self.retry.max_attempts as usize, "attempt", "attempts")
+        count(self.retry.max_attempts, "attempt")
     }
 
     /// Describes what follows a failure; `None` if failed events go to the retry queues, as usual.
     pub(super) fn failing(&self) -> Option<String> {
-        let jitter = percent(self.retry.jitter);
+        let jitter = percent(self.retry.jitter.into());
         let spread = (self.retry.jitter > 0 && !self.retry.delays.is_empty()).then(|| {
             let (delays, attempts) = (some(&self.retry.delays), self.attempts());
             format!("retries through the ladder: {delays}, jitter {jitter}; {attempts}")
@@ -299,7 +301,7 @@ impl Swimlane {
             OnFailure::Retry => spread,
             OnFailure::InPlace { tries, delay } => {
                 let pause = if delay.is_zero() { String::new() } else { format!(", {} apart", short(delay)) };
-                let tries = format!("{} in place{pause}", count(tries as usize, "try", "tries"));
+                let tries = format!("{} in place{pause}", count(tries, "try"));
                 Some([tries].into_iter().chain(spread).collect::<Vec<_>>().join("; "))
             }
             OnFailure::Block => {
@@ -313,7 +315,7 @@ impl Swimlane {
     pub(super) fn buried(&self) -> String {
         match self.on_failure {
             OnFailure::InPlace { tries, .. } if self.retry.delays.is_empty() => {
-                format!("after {}, for people", count(tries as usize, "try", "tries"))
+                format!("after {}, for people", count(tries, "try"))
             }
             OnFailure::Retry | OnFailure::InPlace { .. } => format!("after {}, for people", self.attempts()),
             OnFailure::Block | OnFailure::Drop => "events that will never work, for people".to_owned(),
@@ -346,16 +348,6 @@ fn some<'t>(ttls: impl IntoIterator<Item = &'t Ttl>) -> String {
         ttls.splice(MOST - 2..ttls.len() - 1, ["…".to_owned()]);
     }
     ttls.join(" · ")
-}
-
-/// Formats thousandths as a percentage: `12.5%`.
-fn percent(thousandths: u16) -> String {
-    let (whole, tenths) = (thousandths / 10, thousandths % 10);
-    if tenths == 0 { format!("{whole}%") } else { format!("{whole}.{tenths}%") }
-}
-
-fn count(n: usize, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 /// Formats a duration in the largest unit that divides it.

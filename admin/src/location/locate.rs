@@ -13,7 +13,7 @@ use hatchery::{
 use jiff::Timestamp;
 
 use super::counts::QueueCounts;
-use crate::text::quoted;
+use crate::text::{count, quoted};
 
 /// How long after its due time an event may be on its way. The management API's figures are up to five seconds old.
 const ON_ITS_WAY: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ impl Lookup<'_> {
             return or_elsewhere(text, None, candidates, self.is_nowhere());
         }
         let counted = ready.max(all).filter(|counted| *counted > 0);
-        let counted = counted.map(|counted| format!(" ({})", messages(counted))).unwrap_or_default();
+        let counted = counted.map(|counted| format!(" ({})", count(counted, "message"))).unwrap_or_default();
         let text = format!("{names}{counted}; RabbitMQ moves it to {then} when it is due");
         or_elsewhere(text, queues, candidates, false)
     }
@@ -141,13 +141,13 @@ impl Lookup<'_> {
     /// Returns the queue `unrouted`, if it has messages.
     fn unrouted(&self) -> Option<Candidate> {
         let queue = self.names.unrouted();
-        let count = self.seen.ready(&queue)? + self.seen.held(&queue).unwrap_or_default();
+        let messages = self.seen.ready(&queue)? + self.seen.held(&queue).unwrap_or_default();
         let command = match &self.event.id {
             Some(id) => format!("topology dead-letter show --unrouted {}", quoted(id)),
             None => "topology dead-letter list --unrouted".to_owned(),
         };
-        let text = format!("{queue} ({})", messages(count));
-        (count > 0).then_some(Candidate { queue, text, command })
+        let text = format!("{queue} ({})", count(messages, "message"));
+        (messages > 0).then_some(Candidate { queue, text, command })
     }
 
     /// Returns whether no queue that could have the event has a message.
@@ -229,8 +229,4 @@ fn or_elsewhere(
         }
     }
     place
-}
-
-fn messages(count: u64) -> String {
-    if count == 1 { "1 message".to_owned() } else { format!("{count} messages") }
 }

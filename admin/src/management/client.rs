@@ -300,6 +300,18 @@ fn cause(error: &reqwest::Error) -> String {
     tls::cause(error)
 }
 
+#[derive(Deserialize)]
+pub(super) struct Name {
+    pub(super) name: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Named<T> {
+    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) rest: T,
+}
+
 #[cfg(test)]
 mod tests {
     use hatchery::internals::rabbitmq::connection::AmqpUrl;

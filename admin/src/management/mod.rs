@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use self::client::Client;
+use self::client::{Client, Name, Named};
 pub use self::{
     port::{Management, ManagementError},
     url::{ManagementUrl, ManagementUrlError},
@@ -46,21 +46,9 @@ struct Overview {
 }
 
 #[derive(Deserialize)]
-struct Node {
-    name: String,
-}
-
-#[derive(Deserialize)]
 struct Replicated {
     #[serde(default)]
     members: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Counted {
-    name: String,
-    #[serde(flatten)]
-    counts: Counts,
 }
 
 /// The query for a list without the statistics that make it slow.
@@ -92,8 +80,8 @@ impl Management for ManagementApi {
 
     async fn counts(&self) -> Result<BTreeMap<String, Counts>, ManagementError> {
         let columns = "name,messages,messages_ready,messages_unacknowledged,messages_dlx,messages_delayed,consumers";
-        let counted: Vec<Counted> = self.client.pages(&["queues", &self.vhost], &[("columns", columns)]).await?;
-        Ok(counted.into_iter().map(|Counted { name, counts }| (name, counts)).collect())
+        let counted: Vec<Named<Counts>> = self.client.pages(&["queues", &self.vhost], &[("columns", columns)]).await?;
+        Ok(counted.into_iter().map(|Named { name, rest }| (name, rest)).collect())
     }
 }
 
@@ -171,7 +159,7 @@ impl ManagementApi {
     /// # Errors
     /// When the API is unreachable.
     pub async fn nodes(&self) -> Result<Option<Vec<String>>, ManagementError> {
-        match self.client.get_with::<Vec<Node>>(&["nodes"], &[("columns", "name")]).await {
+        match self.client.get_with::<Vec<Name>>(&["nodes"], &[("columns", "name")]).await {
             Ok(nodes) => Ok(Some(nodes.into_iter().map(|node| node.name).collect())),
             Err(ManagementError::Refused { reason, .. }) => {
                 tracing::debug!(reason, "the list of nodes is not shown to this user");

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ManagementApi, ManagementError};
+use super::{
+    ManagementApi, ManagementError,
+    client::{Name, Named},
+};
 use crate::{
     figures::{Alarm, Channel, Client, Consumer, Figures, QueueFigures, Sample, object},
     live::Counts,
@@ -36,13 +39,6 @@ struct WhoAmI {
 }
 
 #[derive(Deserialize)]
-struct Named<T> {
-    name: String,
-    #[serde(flatten)]
-    rest: T,
-}
-
-#[derive(Deserialize)]
 struct LiveChannel {
     name: String,
     #[serde(default, deserialize_with = "object")]
@@ -50,11 +46,6 @@ struct LiveChannel {
     messages_unacknowledged: Option<u64>,
     #[serde(default, deserialize_with = "object")]
     message_stats: Option<History>,
-}
-
-#[derive(Deserialize)]
-struct Name {
-    name: String,
 }
 
 /// A connection that an object belongs to. It has no name any more while it is being closed.
@@ -221,9 +212,8 @@ impl ManagementApi {
     pub async fn name(&self, channel: &mut Channel) {
         let columns = [("columns", "user_provided_name,client_properties.product")];
         let found = self.client.get_with::<Connection>(&["connections", &channel.connection], &columns).await;
-        let Ok(Connection { user_provided_name, client_properties }) = found else { return };
-        channel.program = user_provided_name;
-        let product = client_properties.and_then(|client| client.product);
+        let Ok(Client { product, program }) = found.map(Client::from) else { return };
+        channel.program = program;
         channel.is_worker = product.as_deref() == Some(names::PRODUCT);
     }
 

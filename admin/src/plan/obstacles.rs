@@ -8,7 +8,10 @@ use hatchery::internals::{
 };
 
 use super::{Action, Address, Kind, Plan, prune::Pruning, view::View};
-use crate::live::{LiveQueue, Observed};
+use crate::{
+    live::{LiveQueue, Observed},
+    text::count,
+};
 
 /// Returns each leftover of this plan with what keeps it. The bindings of a leftover are not listed: they share its
 /// fate.
@@ -57,7 +60,6 @@ fn queue(view: &View<'_>, pruning: &Pruning<'_>, live: &LiveQueue) -> Option<Str
 /// Returns what a queue is in use for, or `None` if it has no message and no consumer for certain.
 fn use_of(live: &LiveQueue) -> Option<String> {
     let ttl = live.ttl_millis().and_then(|millis| Ttl::new(Duration::from_millis(millis)).ok());
-    let count = |n: u64, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
     match (live.events(), live.consumers) {
         (None, _) => Some("has an unknown number of messages".to_owned()),
         (Some(held @ 1..), _) => Some(match ttl {

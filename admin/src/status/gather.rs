@@ -11,11 +11,11 @@ use futures_util::future::{Either, join_all, select};
 use hatchery::{
     BrokerError, ConnectError, EventType, RegisterError, Topology, Trouble,
     internals::{
-        clocks::is_wrong,
         names::{self, Names},
         ports::{Index as _, NamedStates as _, StateKind},
         redis::{RedisRegister, ReportedClock, ServerInfo},
         schedule::state::ScheduleState,
+        time::is_wrong,
     },
 };
 use jiff::Timestamp;

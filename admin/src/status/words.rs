@@ -1,13 +1,13 @@
 //! The sentence of a finding.
 
-use hatchery::internals::{clocks, words::plain};
+use hatchery::internals::{time, words::plain};
 use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Cure, Failing, Finding, Letters, OpenBreaker, Queue};
 use crate::{
     names,
     plan::{Shadowing, WrongObject},
-    text::relative,
+    text::{count, relative},
 };
 
 impl Finding {
@@ -183,7 +183,7 @@ impl Finding {
                 )
             }
             Self::ClockWrong { machine, ahead_seconds } => {
-                let by = clocks::words(SignedDuration::from_secs(*ahead_seconds));
+                let by = time::words(SignedDuration::from_secs(*ahead_seconds));
                 format!("the clock of {machine} is {by} Redis's")
             }
             _ => String::new(),
@@ -228,7 +228,7 @@ fn dead_letters(queues: &[Letters]) -> String {
         let letters = count(one.messages, "dead letter");
         return format!("{letters} of {}{}", one.of(), one.remarks());
     }
-    let all = queues.iter().map(|letters| letters.messages).sum();
+    let all: u64 = queues.iter().map(|letters| letters.messages).sum();
     let shown: Vec<String> = queues.iter().take(SHOWN).map(Letters::words).collect();
     format!("{}: {}", count(all, "dead letter"), and_more(&shown, queues.len()))
 }
@@ -340,14 +340,6 @@ pub(super) fn type_of(queue: &str) -> &str {
     names::type_of(queue).unwrap_or(queue)
 }
 
-fn count(n: u64, what: &str) -> String {
-    match (n, what.strip_suffix('y')) {
-        (1, _) => format!("1 {what}"),
-        (_, Some(stem)) => format!("{n} {stem}ies"),
-        (_, None) => format!("{n} {what}s"),
-    }
-}
-
 fn are(n: u64, what: &str) -> String {
     format!("{} {}", count(n, what), if n == 1 { "is" } else { "are" })
 }
@@ -361,7 +353,7 @@ fn drift(counts: [usize; 4]) -> String {
 
 /// Tells of queues of sources without a consumer.
 fn unconsumed(queues: &[Queue]) -> String {
-    let messages = queues.iter().map(|queue| queue.messages).sum();
+    let messages: u64 = queues.iter().map(|queue| queue.messages).sum();
     let it = if queues.len() == 1 { "it has" } else { "they have" };
     let wait = if messages == 1 { "waits" } else { "wait" };
     format!("{} {wait} in {}, and {it} no consumer", count(messages, "message"), names(queues))

@@ -8,12 +8,12 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use hatchery::{
     BrokerError, ConnectError, TransitionName,
     internals::{
-        clocks::of_redis,
         names,
         ports::Broker,
         rabbitmq::RabbitMq,
         records::Records,
         switches::{Pause, Switches},
+        time::of_redis,
     },
 };
 use jiff::Timestamp;

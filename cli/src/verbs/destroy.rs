@@ -8,6 +8,7 @@ use std::{
 use hatchery_admin::{
     AdminError, Asked, Doomed, PauseLine,
     plan::{Destruction, Plan},
+    text::count,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -213,7 +214,7 @@ fn screen(plan: &Plan, verbose: bool, columns: usize) -> String {
     }
     let lines = render::lines(plan, verbose, Asked { migrate: false, prune: true }, columns);
     let blocked = if counts.blocked > 0 { format!(", {} in use", counts.blocked) } else { String::new() };
-    format!("{lines}Destroy: {} of {owner}{blocked}.\n", objects(counts.leftover + counts.blocked))
+    format!("{lines}Destroy: {} of {owner}{blocked}.\n", count(counts.leftover + counts.blocked, "object"))
 }
 
 fn lines(doomed: &Doomed) -> Vec<PauseLine> {
@@ -227,11 +228,7 @@ fn forgotten(pause: &PauseLine) -> String {
 
 fn destroyed(removed: usize, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
-    format!("{GREEN}Destroyed{GREEN:#}: {} removed, in {seconds:.1} s.\n", objects(removed))
-}
-
-fn objects(n: usize) -> String {
-    format!("{n} object{}", if n == 1 { "" } else { "s" })
+    format!("{GREEN}Destroyed{GREEN:#}: {} removed, in {seconds:.1} s.\n", count(removed, "object"))
 }
 
 /// The golden screens: `tests/screens/destroy.txt`. `UPDATE_GOLDEN=1` writes them anew.

@@ -11,9 +11,8 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    besides::PlannedPause,
+    besides::{Armed, PlannedPause},
     golden::{part, screens},
-    schedules::Armed,
 };
 
 pub(crate) const FILE: &str = "\

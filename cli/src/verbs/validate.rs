@@ -8,6 +8,7 @@ use hatchery::{
         ttl,
     },
 };
+use hatchery_admin::text::count;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -140,16 +141,15 @@ fn valid(path: &str, topology: &Topology, columns: usize) -> String {
 }
 
 fn summary(topology: &Topology) -> String {
-    let count = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
     let parts = [
         topology.name.to_string(),
-        count(topology.types.len(), "type", "types"),
-        count(hatcheries(topology).len(), "hatchery", "hatcheries"),
-        format!("ladder of {}", count(topology.ladder.levels().into(), "level", "levels")),
+        count(topology.types.len(), "type"),
+        count(hatcheries(topology).len(), "hatchery"),
+        format!("ladder of {}", count(topology.ladder.levels(), "level")),
     ];
     let (sources, schedules) = (topology.sources.len(), topology.schedules.len());
-    let more = [(sources, "source", "sources"), (schedules, "schedule", "schedules")];
-    let more = more.into_iter().filter(|(n, ..)| *n > 0).map(|(n, one, many)| count(n, one, many));
+    let more = [(sources, "source"), (schedules, "schedule")];
+    let more = more.into_iter().filter(|(n, _)| *n > 0).map(|(n, one)| count(n, one));
     parts.into_iter().chain(more).collect::<Vec<_>>().join(", ")
 }
 

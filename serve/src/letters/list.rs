@@ -8,7 +8,7 @@ use axum::{
     http::{StatusCode, Uri},
     response::Response,
 };
-use hatchery_admin::dead_letters::{FoundLetters, Groups, ShownLetters, group_view, whole};
+use hatchery_admin::dead_letters::{FoundLetters, Groups, ShownLetters, whole};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::Value;
@@ -77,7 +77,7 @@ pub(crate) async fn list(
     let (queues, is_known) = (looked.queues(), looked.unknown.is_none());
     warnings.extend(looked.unknown.map(|error| format!("{error}. Which letters are obsolete is not known")));
     let more = found > u64::try_from(letters.len()).unwrap_or(u64::MAX);
-    let groups = groups.largest_first().iter().map(group_view).collect();
+    let groups = groups.largest_first();
     let obsolete = is_known.then_some(obsolete);
     Ok(answer(StatusCode::OK, &FoundLetters { queues, found, obsolete, groups, letters, more, warnings }))
 }

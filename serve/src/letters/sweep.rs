@@ -12,7 +12,7 @@ use hatchery::{CancellationToken, jiff::Timestamp};
 use hatchery_admin::{
     dead_letters::{
         Account, Bounds, DoneLetters, Due, Groups, Letter, LetterLine, LetterQueue, Sweep, Swept, SweptLetters, Tally,
-        Verb, digest, group_view, line,
+        Verb, digest, line,
     },
     notation::{Span, Time},
 };
@@ -111,7 +111,7 @@ async fn dry_run(
     let lines = (verb == Verb::Discard).then_some(lines.all);
     let tally = tally.of_dry_run(looked).map_err(|error| Problem::for_now(error.to_string()))?;
     let swept = SweptLetters::would_be(verb, tally);
-    let groups = Some(groups.largest_first().iter().map(group_view).collect());
+    let groups = Some(groups.largest_first());
     Ok(answer(StatusCode::OK, &DoneLetters { swept, groups, lines, more, warnings }))
 }
 

@@ -1,9 +1,6 @@
 //! Measures the memory of a worker with a backlog that is much larger than its memory could hold.
 
-use std::{
-    pin::pin,
-    time::{Duration, Instant},
-};
+use std::{pin::pin, time::Instant};
 
 use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use hatchery::internals::{
+    ports::Register as _,
     redis::RedisRegister,
     register::{
         Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject, Terms,
@@ -48,7 +49,8 @@ pub(super) async fn register(server: &Server) -> anyhow::Result<RedisRegister> {
         dedup_retention: TERMS.dedup_retention,
         backlog_retention: Duration::from_hours(7 * 24),
     };
-    let register = RedisRegister::connect(&server.url, "/", &"billing".parse()?, &spec).await?;
+    let register = RedisRegister::new(&server.url, "/", &"billing".parse()?, &spec)?;
+    register.ping().await?;
     Ok(register.with_limit(Duration::from_mins(1)))
 }
 

@@ -1,6 +1,6 @@
 //! Two types with a circuit breaker, of which each hundredth event fails a few times: an ordinary one, and one that keeps its order.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs};
 
 use anyhow::ensure;
 use hatchery::NewEvent;

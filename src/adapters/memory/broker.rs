@@ -106,7 +106,9 @@ impl MemoryBroker {
     #[cfg(test)]
     pub(crate) fn take_back(&self) {
         let held: Vec<u64> = self.shared.state().unacknowledged.keys().copied().collect();
-        held.into_iter().for_each(|tag| self.shared.give_back(tag));
+        for tag in held {
+            self.shared.give_back(tag);
+        }
     }
 
     #[cfg(test)]

@@ -18,9 +18,8 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    closing::CLOSE_LIMIT,
     codec,
-    connection::{NodeConnection, answer, deliveries},
+    connection::{CLOSE_LIMIT, NodeConnection, answer, deliveries},
     receipts::{Answers, Burst},
     suspects::Suspects,
 };

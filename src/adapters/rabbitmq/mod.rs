@@ -3,22 +3,21 @@
 //! This module opens lost connections again by itself. lapin's own recovery can acknowledge deliveries that nobody
 //! processed (measured: `basic_ack(old_tag, multiple)` after a recovery).
 
-pub mod closing;
 pub mod codec;
+mod confirms;
 pub mod connection;
 mod consumer;
 mod errors;
 mod greeting;
 #[cfg(feature = "internals")]
 mod look;
-mod meters;
 mod objects;
 #[cfg(feature = "internals")]
 mod own_connection;
 pub mod publisher;
 mod receipts;
+mod reconnects;
 mod returns;
-mod silence;
 pub mod stream;
 mod suspects;
 mod unreadable;
@@ -32,12 +31,11 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    closing::CLOSE_LIMIT,
-    connection::{AmqpUrl, NodeConnection, deliveries},
+    connection::{AmqpUrl, CLOSE_LIMIT, NodeConnection, deliveries},
     consumer::How,
-    meters::Reconnects,
     publisher::ConfirmChannel,
     receipts::{Answers, Burst},
+    reconnects::Reconnects,
     suspects::Suspects,
     unreadable::{InOrder, OneByOne},
 };
@@ -148,7 +146,7 @@ impl RabbitMq {
         let close = async |shared: &LazyConnection| {
             let link = shared.open.lock().await.take();
             if let Some(link) = link {
-                closing::close(&link.connection).await;
+                connection::close(&link.connection).await;
             }
         };
         let closing = async {
@@ -158,7 +156,7 @@ impl RabbitMq {
                 close(&self.looking).await;
                 #[cfg(feature = "internals")]
                 if let Some(link) = self.idle.take() {
-                    closing::close(&link.connection).await;
+                    connection::close(&link.connection).await;
                 }
             };
             tokio::join!(publishing, consuming, taking, looking, close(&self.following))

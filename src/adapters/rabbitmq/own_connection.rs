@@ -10,7 +10,10 @@ use lapin::{
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::{closing, codec, connection::NodeConnection};
+use super::{
+    codec,
+    connection::{self, NodeConnection},
+};
 use crate::{domain::names, ports::BrokerError};
 
 /// A connection that the look before has left, for the next one.
@@ -66,7 +69,7 @@ impl Drop for OwnConnection {
         let link = Arc::clone(&self.link);
         // Without a runtime the program ends, and its connections with it.
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move { closing::close(&link.connection).await });
+            runtime.spawn(async move { connection::close(&link.connection).await });
         }
     }
 }

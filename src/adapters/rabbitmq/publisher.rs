@@ -30,11 +30,11 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    closing, codec,
-    connection::{AmqpUrl, NodeConnection},
-    meters::{ConfirmMeters, Reconnects},
+    codec,
+    confirms::{self, ConfirmMeters, Confirms},
+    connection::{self, AmqpUrl, NodeConnection},
+    reconnects::Reconnects,
     returns::Returns,
-    silence::{self, Confirms},
 };
 use crate::{
     domain::wire::Message,
@@ -54,7 +54,7 @@ pub(super) struct ConfirmChannel {
     name: String,
     open: tokio::sync::Mutex<Option<Arc<Open>>>,
     closing: CancellationToken,
-    confirms: ConfirmMeters,
+    meters: ConfirmMeters,
     reconnects: Reconnects,
 }
 
@@ -62,13 +62,13 @@ impl ConfirmChannel {
     /// Returns a publisher that connects when it is first used.
     pub(super) fn new(url: AmqpUrl, name: String) -> Self {
         let (open, closing) = (tokio::sync::Mutex::new(None), CancellationToken::new());
-        Self { url, name, open, closing, confirms: ConfirmMeters::new(), reconnects: Reconnects::new("publishing") }
+        Self { url, name, open, closing, meters: ConfirmMeters::new(), reconnects: Reconnects::new("publishing") }
     }
 
     /// Returns one for records, whose confirms are not counted among those of events.
     pub(super) fn recording(url: AmqpUrl, name: String) -> Self {
-        let (confirms, reconnects) = (ConfirmMeters::none(), Reconnects::new("recording"));
-        Self { confirms, reconnects, ..Self::new(url, name) }
+        let (meters, reconnects) = (ConfirmMeters::none(), Reconnects::new("recording"));
+        Self { meters, reconnects, ..Self::new(url, name) }
     }
 
     pub(super) async fn connect(&self) -> Result<(), BrokerError> {
@@ -88,7 +88,7 @@ impl ConfirmChannel {
         let open = self.open.lock().await.take();
         if let Some(open) = open {
             open.connection.confirms.give_up();
-            closing::close(&open.connection.link.connection).await;
+            connection::close(&open.connection.link.connection).await;
         }
     }
 
@@ -99,14 +99,13 @@ impl ConfirmChannel {
         let (to, key) = (codec::short(&exchange)?, codec::short(&routing_key)?);
         let (properties, size) = (codec::write(&properties)?, body.len());
         let open = self.open().await?;
-        let since = Instant::now();
         let waiting = open.connection.confirms.begin();
         let room = tokio::select! {
             biased;
             // Nobody closes the semaphore.
             room = Arc::clone(&open.connection.room).acquire_owned() => room.ok(),
             () = waiting.silent() => {
-                self.confirms.unanswered();
+                waiting.unanswered();
                 return Err(self.silent());
             }
         };
@@ -139,9 +138,10 @@ impl ConfirmChannel {
                 biased;
                 answer = answer => match answer {
                     Ok(confirmation) => {
-                        publisher.confirms.answered(since, &confirmation);
                         waiting.answered(&confirmation);
-                        open.answered(&confirmation);
+                        if matches!(confirmation, Confirmation::Nack(_)) {
+                            open.has_refused.store(true, Ordering::Relaxed);
+                        }
                         confirmed(&confirmation, &exchange)?;
                         if open.connection.returns.has_since(returned, &exchange, &routing_key) {
                             return Err(unroutable(exchange, routing_key));
@@ -149,12 +149,12 @@ impl ConfirmChannel {
                         Ok(())
                     }
                     Err(error) => {
-                        publisher.confirms.unanswered();
+                        waiting.unanswered();
                         Err(fault(&publisher.url, &error, &exchange, size))
                     }
                 },
                 () = waiting.silent() => {
-                    publisher.confirms.unanswered();
+                    waiting.unanswered();
                     Err(publisher.silent())
                 }
             }
@@ -189,7 +189,7 @@ impl ConfirmChannel {
         let returns = Arc::<Returns>::default();
         let (link, channel) = self.url.link(&self.name, Some(&returns)).await?;
         self.reconnects.opened();
-        Open::new(Arc::new(Connection::new(link, returns)), channel).await
+        Open::new(Arc::new(Connection::new(link, returns, self.meters.clone())), channel).await
     }
 
     /// Returns the error of a message on a silent connection. The message may have arrived.
@@ -197,7 +197,7 @@ impl ConfirmChannel {
         if self.closing.is_cancelled() {
             return BrokerError::Closed;
         }
-        let limit = silence::LIMIT.as_secs();
+        let limit = confirms::LIMIT.as_secs();
         self.url.unreachable(format!("no publisher confirm for {limit} s; opening a new connection"))
     }
 }
@@ -213,8 +213,8 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(link: NodeConnection, returns: Arc<Returns>) -> Self {
-        let confirms = Arc::<Confirms>::default();
+    fn new(link: NodeConnection, returns: Arc<Returns>, meters: ConfirmMeters) -> Self {
+        let confirms = Confirms::new(meters);
         let watching = confirms.watch(link.connection.status().clone());
         Self { link, confirms, returns, room: Arc::new(Semaphore::new(UNWRITTEN)), _watching: watching }
     }
@@ -249,12 +249,6 @@ impl Open {
         let is_to_go = self.has_refused.load(Ordering::Relaxed) && self.since.elapsed() >= LEAST_AGE;
         let Connection { link, confirms, .. } = &*self.connection;
         link.is_good() && !confirms.is_silent() && self.channel.status().connected() && !is_to_go
-    }
-
-    fn answered(&self, confirmation: &Confirmation) {
-        if matches!(confirmation, Confirmation::Nack(_)) {
-            self.has_refused.store(true, Ordering::Relaxed);
-        }
     }
 }
 

@@ -23,8 +23,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    closing, codec,
-    connection::{AmqpUrl, NodeConnection, answer},
+    codec,
+    connection::{self, AmqpUrl, NodeConnection, answer},
     consumer::{self, How},
     receipts,
     suspects::{self, Suspects},
@@ -264,7 +264,7 @@ impl Deliveries for InOrder {
 
     async fn close(self: Box<Self>) {
         self.deliveries.close().await;
-        closing::close(&self.link.connection).await;
+        connection::close(&self.link.connection).await;
     }
 }
 
@@ -286,7 +286,7 @@ impl Receipt for Alone {
             runtime.spawn(async move {
                 let _written = written;
                 receipts::write_one(&self.acker, disposition).await;
-                closing::close(&self.held.0.connection).await;
+                connection::close(&self.held.0.connection).await;
             });
         }
         Written::when_dropped(wait)

@@ -7,7 +7,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{adapters::clock::SystemClock, domain::clocks, ports::Clock};
+use crate::{adapters::clock::SystemClock, domain::time, ports::Clock};
 
 /// The last reading of Redis's clock. The time since then is measured by the monotonic clock, which nobody sets.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Clock for ComparedClock {
     fn ahead(&self) -> Option<SignedDuration> {
         let reading = *self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ahead = reading.map(|Reading { time, asked, answered }| {
-            clocks::ahead(self.now(), time, asked.elapsed(), answered.elapsed())
+            time::ahead(self.now(), time, asked.elapsed(), answered.elapsed())
         });
         Some(ahead.unwrap_or_default())
     }

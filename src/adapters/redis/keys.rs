@@ -43,10 +43,6 @@ impl Keys {
         Self { first_names, ..self }
     }
 
-    fn first_type<'a>(&'a self, event_type: &'a EventType) -> &'a EventType {
-        self.first_names.get(event_type).unwrap_or(event_type)
-    }
-
     fn first<'a>(&self, subject: &'a Subject) -> Cow<'a, Subject> {
         match self.first_names.get(&subject.event_type) {
             None => Cow::Borrowed(subject),
@@ -101,7 +97,7 @@ impl Keys {
 
     /// Returns the name of a type in the keys.
     pub(super) fn event_type<'a>(&'a self, event_type: &'a EventType) -> &'a str {
-        self.first_type(event_type).as_str()
+        self.first_names.get(event_type).unwrap_or(event_type).as_str()
     }
 
     /// Returns the number of shards.

@@ -38,7 +38,7 @@ use crate::{
         spec::RedisSpec,
         words::{EventType, Word},
     },
-    ports::{Clock, Register, RegisterError},
+    ports::{Clock, RegisterError},
 };
 
 /// The time limit of a call, unless the caller sets another one.
@@ -62,7 +62,7 @@ pub struct RedisRegister {
     reading: Arc<LastReading>,
     cluster_name: ClusterName,
     counters: Arc<Counters>,
-    /// How often Redis was found emptied since [`times_emptied`](Register::times_emptied) was last called.
+    /// How often Redis was found emptied since [`times_emptied`](crate::ports::Register::times_emptied) was last called.
     emptied: Arc<AtomicU64>,
     loss: Arc<Loss>,
     /// Set once it was logged that the register may be another broker's.
@@ -121,21 +121,6 @@ impl RedisRegister {
         Self { keys: Arc::new(keys), ..self }
     }
 
-    /// Returns a register that has answered a ping.
-    ///
-    /// # Errors
-    /// When Redis is unreachable, or refuses this client.
-    pub async fn connect(
-        url: &str,
-        virtual_host: &str,
-        topology: &Word,
-        spec: &RedisSpec,
-    ) -> Result<Self, RegisterError> {
-        let register = Self::new(url, virtual_host, topology, spec)?;
-        register.ping().await?;
-        Ok(register)
-    }
-
     /// Starts to connect, so that the first call need not wait for the connection. Must be called within a tokio
     /// runtime.
     pub fn connect_soon(&self) {
@@ -170,8 +155,8 @@ impl RedisRegister {
         Arc::new(ComparedClock(Arc::clone(&self.reading)))
     }
 
-    /// Fails if Redis takes no writes, as [`ping`](Register::ping) does. Writes nothing new: to a Redis that was emptied this is
-    /// not the first write, which other processes would take for a sign that nothing was lost.
+    /// Fails if Redis takes no writes, as [`ping`](crate::ports::Register::ping) does. Writes nothing new: to a Redis that was emptied
+    /// this is not the first write, which other processes would take for a sign that nothing was lost.
     ///
     /// # Errors
     /// When Redis is unreachable, takes no writes, or refuses the call.

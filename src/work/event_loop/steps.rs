@@ -180,9 +180,9 @@ impl Loop {
             Ok(Detour::Over) => {}
             Ok(Detour::Ready(mut ready)) => {
                 if ready.is_ours() {
-                    self.wait_again(ready)
+                    self.wait_again(ready);
                 } else {
-                    self.give_back(ready)
+                    self.give_back(ready);
                 }
             }
             Ok(Detour::Ended(ended)) => self.finished.push_back(ended),

@@ -56,7 +56,7 @@ impl Ledger {
     pub(super) async fn settle(&self, bench: &Bench, resting: impl Fn(&str) -> bool) {
         let amqp = Amqp::connect(&bench.host.amqp()).await;
         // Shortly before `eventually` gives up, because this knows which events are missing, and what the queues hold.
-        let deadline = Instant::now() + FORWARDED - Duration::from_secs(10);
+        let deadline = Instant::now() + FORWARDED * 9 / 10;
         eventually(&format!("every confirmed event is found; {}", self.summary()), async || {
             for queue in bench.host.names("queues").into_iter().filter(|queue| resting(queue)) {
                 while let Some(message) = amqp.get(&queue).await {

@@ -286,7 +286,7 @@ impl Bench {
 
     pub(crate) async fn later(&self, subject: &Subject, stamp: &CopyVersion, at: Timestamp) -> Postponed {
         let (subject, stamp) = (subject.clone(), stamp.clone());
-        self.register.later(&[Later { subject, stamp, at, terms: self.terms }]).await.unwrap()[0]
+        self.register.later(&[Later { subject, stamp, at }]).await.unwrap()[0]
     }
 
     /// Reschedules an event with `later`, and expects that it is still wanted.

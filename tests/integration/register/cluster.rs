@@ -365,7 +365,8 @@ async fn a_master_that_hangs_delays_no_call_to_another() {
 #[tokio::test]
 async fn a_cluster_without_any_node_is_away() {
     let url = format!("redis-cluster://:secret@127.0.0.1:{},127.0.0.1:{}", free_port(), free_port());
-    let error = RedisRegister::connect(&url, VIRTUAL_HOST, &topology(), &spec("x", 1)).await.unwrap_err();
+    let register = RedisRegister::new(&url, VIRTUAL_HOST, &topology(), &spec("x", 1)).unwrap();
+    let error = register.ping().await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away);
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
 }

@@ -47,7 +47,8 @@ async fn ask(register: &RedisRegister) -> Result<(), RegisterError> {
 #[tokio::test]
 async fn a_port_without_a_listener_is_unreachable() {
     let url = format!("redis://:secret@127.0.0.1:{}", free_port());
-    let error = RedisRegister::connect(&url, VIRTUAL_HOST, &topology(), &spec("x", 1)).await.unwrap_err();
+    let register = RedisRegister::new(&url, VIRTUAL_HOST, &topology(), &spec("x", 1)).unwrap();
+    let error = register.ping().await.unwrap_err();
     assert!(matches!(error, RegisterError::Unreachable { .. }), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
 }

@@ -100,7 +100,7 @@ impl Events {
             end: End::Copied { due: DUE, note },
             terms,
         };
-        let later = Later { subject: subject.clone(), stamp: self.put_off.clone(), at: Timestamp::now(), terms };
+        let later = Later { subject: subject.clone(), stamp: self.put_off.clone(), at: Timestamp::now() };
         let cancel = Cancel { subject: subject.clone(), slot: Some(DedupSlot::Dated), due: None, horizon: HORIZON };
         [
             ("renew", register.renew(&[renew]).await.map(drop)),

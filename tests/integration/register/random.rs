@@ -291,7 +291,6 @@ impl Pair {
                 subject: item.subject.clone(),
                 stamp: self.stamp(item),
                 at: self.time(item.due),
-                terms: item.terms,
             })),
             Call::Cancel => drop(both!(cancel, item => Cancel {
                 subject: item.subject.clone(),

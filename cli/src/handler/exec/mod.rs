@@ -4,12 +4,12 @@
 mod group;
 mod output;
 mod output_log;
-mod payload;
 
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io,
+    fs::File,
+    io::{self, Seek as _, Write as _},
     os::fd::OwnedFd,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
@@ -137,11 +137,7 @@ impl Exec {
 
     fn spawn(&self, run: &Run) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .stdin(payload::whole(&run.event.payload)?)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.args(&self.arguments).stdin(whole(&run.event.payload)?).stdout(Stdio::piped()).stderr(Stdio::piped());
         if !self.pass_urls {
             for name in URLS {
                 command.env_remove(name);
@@ -232,6 +228,16 @@ impl Exec {
         }
         Ok(outcome)
     }
+}
+
+/// Returns the payload as a file that is complete before the program starts. With a pipe, the program would see an
+/// early end if this process were killed while it writes: the program outlives it, and would take the part for the
+/// whole.
+fn whole(payload: &[u8]) -> io::Result<Stdio> {
+    let mut file = File::from(rustix::fs::memfd_create("payload", rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.write_all(payload)?;
+    file.rewind()?;
+    Ok(file.into())
 }
 
 /// Chooses the answer. If the last line at the end of the program is an answer, it counts: later output of other

@@ -1,25 +1,72 @@
-//! The report of an apply: its plan, its result, and the reason if it stopped.
+//! The report of an apply: its plan, its result, and the reason if it stopped; and its JSON.
 
 use std::{
     io,
     time::{Duration, Instant},
 };
 
-use hatchery_admin::{AdminError, Applied, Asked, Planned, plan::Plan};
-
-use super::{
-    answer::{Answer, NotRemoved, Report, Unfinished},
-    summary::{stays, text},
+use hatchery_admin::{
+    AdminError, Applied, Asked, Planned,
+    plan::{Address, Plan},
 };
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::summary::{stays, text};
 use crate::{
     besides::Besides,
     connect::told,
     exit::{Ended, Exit},
     leftover_types,
     output::Output,
-    plan_document::{Source, document},
+    plan_document::{Document, Source, document},
     render,
 };
+
+/// The answer of `topology apply`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    Ended(Box<Report>),
+    Unfinished(Unfinished),
+}
+
+/// An apply that is done, or that was refused before anything was written.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Report {
+    /// The plan at the time of the first write.
+    #[serde(flatten)]
+    plan: Document,
+    /// Whether the broker is as the file says now.
+    applied: bool,
+    /// The number of messages that were moved.
+    moved: u64,
+    /// The number of objects that were removed.
+    removed: usize,
+    /// Objects that `--prune` had to leave.
+    not_removed: Vec<NotRemoved>,
+    /// How long it took in milliseconds; `null` if nothing was written.
+    elapsed_ms: Option<u64>,
+}
+
+/// An object that stays for now.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct NotRemoved {
+    #[serde(flatten)]
+    address: Address,
+    /// The cause that keeps the object.
+    why: String,
+}
+
+/// An apply that stopped half-way.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Unfinished {
+    /// Always `false`.
+    applied: bool,
+    /// The objects that are left to write, if they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left: Option<Vec<String>>,
+}
 
 pub(super) struct Apply {
     pub(super) source: Source,

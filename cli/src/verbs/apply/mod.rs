@@ -1,6 +1,5 @@
 //! `topology apply`: changes the broker so that it matches the file.
 
-mod answer;
 mod context;
 mod summary;
 
@@ -12,7 +11,7 @@ use std::{
 use hatchery::internals::ttl;
 use hatchery_admin::{Asked, Options, broker::steps::APART};
 
-pub(crate) use self::answer::Answer;
+pub(crate) use self::context::Answer;
 use self::context::Apply;
 use crate::{
     args::{Common, Flags, UsageError, parse_patience},

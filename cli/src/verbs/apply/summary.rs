@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hatchery_admin::{Applied, plan::Address};
+use hatchery_admin::{Applied, plan::Address, text::count};
 
 use crate::output::GREEN;
 
@@ -19,7 +19,7 @@ fn summary(applied: &Applied) -> Option<String> {
     let counts = applied.plan.counts();
     let mut parts = vec![format!("{} added, {} changed", counts.add, counts.change)];
     if counts.migrate > 0 {
-        parts.push(format!("{} migrated with {}", counts.migrate, messages(applied.moved)));
+        parts.push(format!("{} migrated with {}", counts.migrate, count(applied.moved, "message")));
     }
     if applied.left.is_some() {
         parts.push(format!("{} removed", applied.removed));
@@ -46,10 +46,6 @@ pub(super) fn stays(applied: &Applied) -> Option<String> {
         }
     });
     Some(format!("Not removed:\n{}\nPrune again later.", lines.collect::<Vec<_>>().join("\n")))
-}
-
-fn messages(n: u64) -> String {
-    format!("{n} message{}", if n == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use hatchery_admin::dead_letters::{
-    DeadLetters, GroupView, Groups, Letter, LetterQueue, LetterView, QueueView, Standing, group_view, view,
+use hatchery_admin::{
+    dead_letters::{DeadLetters, GroupView, Groups, Letter, LetterQueue, LetterView, QueueView, Standing, view},
+    text::count,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,7 +13,7 @@ use super::{
     connection::{read, with_letters},
     filters::Filters,
     served,
-    view::{cut, letters, time},
+    view::{cut, time},
 };
 use crate::{
     args::Common,
@@ -107,7 +108,7 @@ async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     let spinner = output.spinner();
     let each = |queue: &LetterQueue, letter: Letter, standing: Standing| {
         list.add(&letter, &standing, queue);
-        spinner.set_message(format!("{} read", letters(list.found)));
+        spinner.set_message(format!("{} read", count(list.found, "letter")));
     };
     let (looked, missing) = read(all, queues, (&args.filters, &args.filters.selection()), output, each).await?;
     spinner.finish_and_clear();
@@ -172,7 +173,7 @@ impl List<'_> {
         if let Some(error) = unwritten {
             return Err(error.into());
         }
-        let groups: Vec<GroupView> = groups.largest_first().iter().map(group_view).collect();
+        let groups = groups.largest_first();
         tell(args, groups, events, (queues, found, is_known.then_some(obsolete)), output)
     }
 }
@@ -252,11 +253,11 @@ fn event_lines(events: &[LetterView], width: usize) -> String {
 fn sum(found: u64, groups: usize, obsolete: u64, shown: usize, columns: usize) -> String {
     let mut text = match (groups, shown) {
         (0, shown) if u64::try_from(shown).is_ok_and(|shown| shown < found) => {
-            format!("{}, of which {shown} are shown. --limit N shows more.\n", letters(found))
+            format!("{}, of which {shown} are shown. --limit N shows more.\n", count(found, "letter"))
         }
-        (0, _) => format!("{}.\n", letters(found)),
-        (1, _) => format!("{}, 1 reason.\n", letters(found)),
-        (groups, _) => format!("{}, {groups} reasons.\n", letters(found)),
+        (0, _) => format!("{}.\n", count(found, "letter")),
+        (1, _) => format!("{}, 1 reason.\n", count(found, "letter")),
+        (groups, _) => format!("{}, {groups} reasons.\n", count(found, "letter")),
     };
     if obsolete > 0 {
         let are = if obsolete == 1 { "1 letter is".to_owned() } else { format!("{obsolete} letters are") };

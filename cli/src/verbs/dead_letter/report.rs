@@ -1,19 +1,21 @@
 //! The dry run, the progress and the report of `replay` and `discard`.
 
 use std::{
-    fmt::Write as _,
+    fmt::{Display, Write as _},
     sync::{Mutex, PoisonError},
 };
 
-use hatchery_admin::dead_letters::{
-    Account, Bounds, DeadLetters, GroupView, Groups, Letter, LetterQueue, Patience, Selection, Standing, Sweep, Swept,
-    SweptLetters, Tally, Verb, group_view,
+use hatchery_admin::{
+    dead_letters::{
+        Account, Bounds, DeadLetters, GroupView, Groups, Letter, LetterQueue, Patience, Selection, Standing, Sweep,
+        Swept, SweptLetters, Tally, Verb,
+    },
+    text::count,
 };
 
 use super::{
     connection::{keep_missing, read, waiting},
     filters::Filters,
-    view::letters,
 };
 use crate::{
     exit::{Ended, Exit},
@@ -23,7 +25,7 @@ use crate::{
 };
 
 /// Returns the participle for letters that the verb has acted on.
-pub(super) const fn done(verb: Verb) -> &'static str {
+const fn done(verb: Verb) -> &'static str {
     match verb {
         Verb::Replay(_) => "replayed",
         Verb::Discard => "discarded",
@@ -58,7 +60,7 @@ pub(super) async fn dry_run(
     let (looked, missing) = read(all, queues, (filters, selection), output, each).await?;
     let tally = tally.of_dry_run(looked)?;
     spinner.finish_and_clear();
-    let groups: Vec<GroupView> = groups.largest_first().iter().map(group_view).collect();
+    let groups = groups.largest_first();
     output.answer(&SweptLetters::would_be(verb, tally), || {
         dry_run_text(&groups, tally, verb, filters.of(), Output::columns())
     })?;
@@ -72,7 +74,7 @@ pub(super) fn dry_run_text(groups: &[GroupView], tally: Tally, verb: Verb, of: &
         let _ = writeln!(text, "{count:>8}  {}", super::view::cut(failure, columns.saturating_sub(10)));
     }
     let _ = write!(text, "{}", left(tally, of, columns));
-    let _ = writeln!(text, "Dry run: would {} {}. {} does it.", verb.name(), letters(tally.done), flags(verb));
+    let _ = writeln!(text, "Dry run: would {} {}. {} does it.", verb.name(), count(tally.done, "letter"), flags(verb));
     text
 }
 
@@ -96,7 +98,7 @@ pub(super) async fn sweep(
         let known = Mutex::new(Tally::default());
         let progress = |tally: Tally| {
             *known.lock().unwrap_or_else(PoisonError::into_inner) = tally;
-            bar.set_message(format!("{} {done}", letters(account.sum.done + tally.done)));
+            bar.set_message(format!("{} {done}", count(account.sum.done + tally.done, "letter")));
         };
         let sweep = Sweep { queue, selection, bounds, patience, stop: &stop.gently, progress: &progress };
         let acted = stop.at_once.run_until_cancelled(act(sweep)).await;
@@ -122,9 +124,7 @@ pub(super) async fn sweep(
         (Ok(false), None) => {
             told().map_err(Ended::untold)?;
             if unseen {
-                let message =
-                    format!("not all letters were seen; {} {done}. Run it again for the rest", letters(sum.done));
-                return Err(Ended::new(Exit::Partly, message).into());
+                return Err(unfinished("not all letters were seen; ", sum, verb, ""));
             }
             Ok(named(filters, sum)?)
         }
@@ -135,7 +135,7 @@ pub(super) async fn sweep(
             if sum.done == 0 {
                 return Err(missing);
             }
-            let message = format!("{missing:#}; {} of the other queues {done}", letters(sum.done));
+            let message = format!("{missing:#}; {} of the other queues {done}", count(sum.done, "letter"));
             Err(Ended::new(Exit::Partly, message).into())
         }
         (Ok(true), missing) => {
@@ -145,18 +145,22 @@ pub(super) async fn sweep(
             told()?;
             // Letters that were under way at the second signal may be done, and are not counted.
             let least = if stop.at_once.is_cancelled() { "at least " } else { "" };
-            let message = format!("stopped; {least}{} {done} before. Run it again for the rest", letters(sum.done));
-            Err(Ended::new(Exit::Partly, message).into())
+            Err(unfinished(format_args!("stopped; {least}"), sum, verb, " before"))
         }
         // Nothing was done, so the error says everything.
         (Err(error), _) if sum.done == 0 => Err(error),
         (Err(error), _) => {
             told()?;
             // Letters that were under way may be done, and are not counted.
-            let message = format!("{error:#}; at least {} {done} before. Run it again for the rest", letters(sum.done));
-            Err(Ended::new(Exit::Partly, message).into())
+            Err(unfinished(format_args!("{error:#}; at least "), sum, verb, " before"))
         }
     }
+}
+
+/// Returns the end of a verb that has acted on some of its letters. `why` leads to their number.
+pub(super) fn unfinished(why: impl Display, sum: Tally, verb: Verb, before: &str) -> anyhow::Error {
+    let (letters, done) = (count(sum.done, "letter"), done(verb));
+    Ended::new(Exit::Partly, format!("{why}{letters} {done}{before}. Run it again for the rest")).into()
 }
 
 /// Returns how the verb ends, once it has printed its answer. It fails if a letter was named by its id and is not there.
@@ -178,7 +182,7 @@ fn tell(account: Account, verb: Verb, of: &str, output: Output) -> std::io::Resu
 /// Returns the screen at the end.
 pub(super) fn text(sum: Tally, verb: Verb, of: &str, columns: usize) -> String {
     let (first, rest) = done(verb).split_at(1);
-    format!("{}{}{rest}: {}.\n", left(sum, of, columns), first.to_uppercase(), letters(sum.done))
+    format!("{}{}{rest}: {}.\n", left(sum, of, columns), first.to_uppercase(), count(sum.done, "letter"))
 }
 
 /// Returns a sentence for each kind of letters that are left although they were selected. `of` is the flag that selects their
@@ -189,14 +193,14 @@ fn left(tally: Tally, of: &str, columns: usize) -> String {
         let obsolete = format!(
             "Left: {}, obsolete. The event has run, was cancelled or was replaced since; `topology dead-letter discard{of} \
              --obsolete` clears them.",
-            letters(tally.obsolete)
+            count(tally.obsolete, "letter")
         );
         text += &sentence(&obsolete, columns);
     }
     if tally.unreadable > 0 {
         let unreadable = format!(
             "Left: {}, not events that can be published. `topology dead-letter list{of} --events` says why.",
-            letters(tally.unreadable)
+            count(tally.unreadable, "letter")
         );
         text += &sentence(&unreadable, columns);
     }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use hatchery_admin::dead_letters::{DoneLetters, FoundLetters, ShownLetters, SweptLetters, Tally, Verb, Whole};
 use serde_json::{Map, Value};
 
-use super::{file::LetterFile, filters::Filters, report, view::letters};
+use super::{file::LetterFile, filters::Filters, report};
 use crate::{
     exit::{Ended, Exit},
     output::Output,
@@ -170,8 +170,7 @@ impl Asked<'_> {
             return self.end(done);
         }
         self.tell(done)?;
-        let (sum, did) = (letters(done.sum.done), report::done(self.verb));
-        Err(Ended::new(Exit::Partly, format!("stopped; {sum} {did} before. Run it again for the rest")).into())
+        Err(report::unfinished("stopped; ", done.sum, self.verb, " before"))
     }
 
     fn fail(&self, done: &Done, error: anyhow::Error) -> anyhow::Result<Exit> {
@@ -180,17 +179,13 @@ impl Asked<'_> {
             return Err(error);
         }
         self.tell(done)?;
-        let (sum, did) = (letters(done.sum.done), report::done(self.verb));
-        let message = format!("{error:#}; at least {sum} {did} before. Run it again for the rest");
-        Err(Ended::new(Exit::Partly, message).into())
+        Err(report::unfinished(format_args!("{error:#}; at least "), done.sum, self.verb, " before"))
     }
 
     fn end(&self, done: &Done) -> anyhow::Result<Exit> {
         self.tell(done).map_err(Ended::untold)?;
         if done.is_unseen {
-            let (sum, did) = (letters(done.sum.done), report::done(self.verb));
-            let message = format!("not all letters were seen; {sum} {did}. Run it again for the rest");
-            return Err(Ended::new(Exit::Partly, message).into());
+            return Err(report::unfinished("not all letters were seen; ", done.sum, self.verb, ""));
         }
         Ok(report::named(self.filters, done.sum)?)
     }

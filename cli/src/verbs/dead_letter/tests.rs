@@ -7,7 +7,7 @@ use hatchery::{
 };
 use hatchery_admin::dead_letters::{
     Bounds, DeadLettersError, Due, GroupView, Groups, Letter, LetterQueue, Selection, Standing, Sweep, Swept, Tally,
-    Verb, group_view, view, whole,
+    Verb, view, whole,
 };
 
 use super::{filters::Filters, list, report, show};
@@ -61,7 +61,7 @@ fn groups() -> Vec<GroupView> {
     for _ in 0..1_200 {
         groups.add(&letter("mail", "7", None, "timeout: no answer within 30s"), &Standing::Open);
     }
-    groups.largest_first().iter().map(group_view).collect()
+    groups.largest_first()
 }
 
 #[test]

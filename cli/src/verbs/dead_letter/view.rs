@@ -11,11 +11,6 @@ pub(super) fn time(time: Option<&str>) -> String {
     time.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 
-/// Returns a count with its noun.
-pub(super) fn letters(count: u64) -> String {
-    if count == 1 { "1 letter".to_owned() } else { format!("{count} letters") }
-}
-
 /// Cuts a text of a stranger to this width, on one line. An ellipsis marks the cut.
 pub(super) fn cut(text: &str, width: usize) -> String {
     shortened(plain(text).into_owned(), width)

@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use hatchery::{EventType, Topology};
 use hatchery_admin::{PauseChange, ScheduleChanges};
 
-use crate::{
-    besides::PlannedPause,
-    schedules::{self, Armed},
-};
+use crate::besides::{Armed, PlannedPause};
 
 /// Returns a line for each type and source that is new, other, or gone. `waiting` counts what waits of a type.
 pub(super) fn lines(before: &Topology, after: &Topology, waiting: impl Fn(&EventType) -> usize) -> String {
@@ -38,8 +35,8 @@ fn differences<K: Ord + std::fmt::Display, V: PartialEq>(
 
 /// Returns a line for each schedule and pause that has changed.
 pub(super) fn armed(schedules: ScheduleChanges, pauses: &[PauseChange]) -> String {
-    let armed: Vec<Armed> = schedules.into_iter().map(Armed::of).collect();
-    pauses.iter().map(|change| PlannedPause::of(change).line()).collect::<String>() + &schedules::lines(&armed)
+    let schedules = schedules.into_iter().filter_map(|change| Armed::of(change).line());
+    pauses.iter().map(|change| PlannedPause::of(change).line()).chain(schedules).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, pin::pin};
 
 use futures_util::{Stream, TryStreamExt as _, stream::TryChunksError};
 use hatchery::{EventInfo, Events, EventsError, Filter, PayloadNotKept, Topology};
+use hatchery_admin::text::count;
 use jiff::Timestamp;
 
 use super::{
@@ -102,11 +103,11 @@ impl DryRun {
         if more > 0 {
             text += &sentence(&format!("… and {more} more"), columns);
         }
-        for (why, count) in not_kept {
-            text += &sentence(&format!("Not moved: {}; {why}.", table::events(*count)), columns);
+        for (why, events) in not_kept {
+            text += &sentence(&format!("Not moved: {}; {why}.", count(*events, "event")), columns);
         }
         let (verb, left) = (act.verb().replace('-', " "), not_kept.values().sum::<u64>());
-        text + &format!("Dry run: would {verb} {}. --yes does it.\n", table::events(found - left))
+        text + &format!("Dry run: would {verb} {}. --yes does it.\n", count(found - left, "event"))
     }
 }
 
@@ -121,27 +122,27 @@ pub(super) async fn act<A>(
 ) -> anyhow::Result<()> {
     let mut acting = pin!(acting);
     let mut answers = Answers::new(act.verb(), false, output);
-    let (mut count, mut failed): (u64, Option<EventsError>) = (0, None);
+    let (mut done, mut failed): (u64, Option<EventsError>) = (0, None);
     let spinner = output.spinner();
     loop {
         match acting.try_next().await {
             Ok(None) => break,
             Ok(Some((event, answer))) => {
-                count += 1;
+                done += 1;
                 answers.add(view(&event, topology), account(&event, &answer));
-                spinner.set_message(format!("{count} done"));
+                spinner.set_message(format!("{done} done"));
             }
             Err(error) => failed = failed.or(Some(error)),
         }
     }
     spinner.finish_and_clear();
     match failed {
-        None if count > 0 => answers.end().map_err(Ended::untold),
+        None if done > 0 => answers.end().map_err(Ended::untold),
         None => Ok(answers.end()?),
         // Nothing was done, so the error says everything.
-        Some(error) if count == 0 => Err(error.into()),
+        Some(error) if done == 0 => Err(error.into()),
         Some(error) => {
-            let done = table::events(count);
+            let done = count(done, "event");
             let mut message =
                 format!("{error}; {done} were processed before. Run it again: no event is processed twice");
             if let Err(unwritten) = answers.end() {

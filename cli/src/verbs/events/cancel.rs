@@ -3,7 +3,10 @@
 use std::{collections::HashSet, time::Duration};
 
 use hatchery::{Cancelled, EventInfo, Events, internals::ttl::say, parse_duration};
-use hatchery_admin::batch::{Change, ChangedEvents};
+use hatchery_admin::{
+    batch::{Change, ChangedEvents},
+    text::count,
+};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -11,7 +14,6 @@ use super::{
     bulk::{self, Act},
     connection::with_events,
     filters::{Choice, Chosen, carried_out, registered},
-    table,
 };
 use crate::{
     args::Common,
@@ -129,7 +131,7 @@ async fn until_ended(
         if left.is_empty() {
             break true;
         }
-        spinner.set_message(format!("{} still running", table::events(u64::try_from(left.len()).unwrap_or(u64::MAX))));
+        spinner.set_message(format!("{} still running", count(left.len(), "event")));
         if since.elapsed() >= limit {
             break false;
         }
@@ -230,7 +232,7 @@ impl Sum {
     /// Returns the screen for the events of a filter.
     pub(super) fn text(&self, columns: usize) -> String {
         let Self { cancelled, running, nothing, ids: _ } = self;
-        let mut text = format!("Cancelled {}.", table::events(*cancelled));
+        let mut text = format!("Cancelled {}.", count(*cancelled, "event"));
         if *running > 0 {
             text = format!("{text} {}", ends(*running));
         }
@@ -245,9 +247,9 @@ impl Sum {
         let told = match (self.cancelled, self.running) {
             (0, 0) => format!("Nothing of {name} is known to wait. {}", remembered.unwrap_or(BY_ID_ALONE)),
             (0, running) => format!("Nothing of {name} is known to wait. {}", ends(running)),
-            (cancelled, 0) => format!("Cancelled {} of {name}{}.", table::events(cancelled), listed(&self.ids)),
+            (cancelled, 0) => format!("Cancelled {} of {name}{}.", count(cancelled, "event"), listed(&self.ids)),
             (cancelled, running) => {
-                format!("Cancelled {} of {name}{}. {}", table::events(cancelled), listed(&self.ids), ends(running))
+                format!("Cancelled {} of {name}{}. {}", count(cancelled, "event"), listed(&self.ids), ends(running))
             }
         };
         sentence(&told.replace("1 event of the event ", "the event "), columns)

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use hatchery::{EventInfo, Events, EventsError, Topology};
-use hatchery_admin::{Unlisted, status::not_listed};
+use hatchery_admin::{Unlisted, status::not_listed, text::count};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -158,7 +158,7 @@ fn show(list: &[EventView], total: &Total, unlisted: Option<Vec<Unlisted>>, outp
             output.note(&format!("The first {shown} of {total} are shown. --limit N shows more."));
         }
         Total::Exactly(0) => {}
-        Total::Exactly(total) => output.note(&format!("{}.", table::events(u64::try_from(total)?))),
+        Total::Exactly(total) => output.note(&format!("{}.", count(total, "event"))),
         Total::MoreThan(counted) => {
             output.note(&format!("The first {shown} of more than {counted} are shown. --limit N shows more."));
         }

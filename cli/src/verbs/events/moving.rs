@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use futures_util::Stream;
 use hatchery::{EventInfo, Events, EventsError, MoveOutcome, Topology};
 use hatchery_admin::{
-    batch::{Change, ChangedEvents, To},
+    Until,
+    batch::{Change, ChangedEvents},
     notation::parse_moment,
+    text::count,
 };
 use jiff::Timestamp;
 
@@ -15,7 +17,6 @@ use super::{
     bulk::{self, Act},
     connection::with_events,
     filters::{Choice, Chosen, carried_out, registered},
-    table,
 };
 use crate::{
     args::Common,
@@ -113,7 +114,7 @@ async fn move_chosen(
     connect::with_events(common, topology, "topology events", async |events| match (choice, to) {
         (Choice::Named(named), to) => {
             let change = match to {
-                Some(to) => Change::Reschedule(named, To::At(to)),
+                Some(to) => Change::Reschedule(named, Until::At(to)),
                 None => Change::RunNow(named),
             };
             tell(carried_out(change, events).await?, chosen, act, said, output)
@@ -218,16 +219,16 @@ impl Sum {
         let mut text = String::new();
         let left = *running + *gone + not_kept.values().sum::<u64>();
         if *done > 0 || left == 0 {
-            let _ = writeln!(text, "{}: {}.", said, table::events(*done));
+            let _ = writeln!(text, "{}: {}.", said, count(*done, "event"));
         }
         if *running > 0 {
-            let _ = writeln!(text, "Already running: {}.", table::events(*running));
+            let _ = writeln!(text, "Already running: {}.", count(*running, "event"));
         }
         if *gone > 0 {
-            let _ = writeln!(text, "Handled, cancelled or replaced meanwhile: {}.", table::events(*gone));
+            let _ = writeln!(text, "Handled, cancelled or replaced meanwhile: {}.", count(*gone, "event"));
         }
-        for (why, count) in not_kept {
-            text += &sentence(&format!("Not moved: {}; {why}.", table::events(*count)), columns);
+        for (why, events) in not_kept {
+            text += &sentence(&format!("Not moved: {}; {why}.", count(*events, "event")), columns);
         }
         text
     }

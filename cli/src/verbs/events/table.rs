@@ -130,11 +130,6 @@ pub(super) fn style(state: &str) -> Style {
     }
 }
 
-/// Returns a count with its noun: `1 event`, `2 events`.
-pub(super) fn events(count: u64) -> String {
-    format!("{count} event{}", if count == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use hatchery::{EventInfo, internals::register::Stage};

@@ -3,6 +3,7 @@
 use hatchery_admin::{
     notation::parse_moment,
     schedules::{Backfilled, Schedules},
+    text::count,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -88,10 +89,7 @@ fn tell(done: &Backfilled, limit: u32, output: Output) -> anyhow::Result<Exit> {
     }
     let lines: Vec<String> = done.ids.iter().map(|id| format!("{id}\n")).collect();
     output.print(&lines.concat())?;
-    let events = match done.ids.len() {
-        1 => "1 event".to_owned(),
-        count => format!("{count} events"),
-    };
+    let events = count(done.ids.len(), "event");
     output.note(&if done.dry_run {
         format!("{events}. A dry run: nothing was published. --yes publishes them.")
     } else {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use hatchery_admin::{Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict, text::relative};
+use hatchery_admin::{
+    Found, Severity, SourceLine, Status, TypeLine, Unlisted, Verdict,
+    text::{count, relative},
+};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -129,8 +132,8 @@ pub(crate) fn unlisted_words(unlisted: &[Unlisted], how: &str) -> Option<String>
         0 => String::new(),
         more => format!(" and {more} more places"),
     };
-    let messages = if all == 1 { "message" } else { "messages" };
-    Some(format!("Not in `topology events list`: {how} {all} {messages} ({}{more}).", places.join(", ")))
+    let all = count(all, "message");
+    Some(format!("Not in `topology events list`: {how} {all} ({}{more}).", places.join(", ")))
 }
 
 /// Returns the types for which there is room, and how many others there are. If not all fit, those with the most events

@@ -1,12 +1,8 @@
-//! The metrics of the connections to the broker.
+//! The metric of connections that are opened again.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use lapin::Confirmation;
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Counter, counter};
 
 use crate::meter;
 
@@ -27,44 +23,6 @@ impl Reconnects {
         if self.was_open.swap(true, Ordering::Relaxed) {
             self.again.increment(1);
         }
-    }
-}
-
-/// Counts the broker's answers to messages, and measures the time to a confirm.
-pub(super) struct ConfirmMeters {
-    ack: Counter,
-    nack: Counter,
-    none: Counter,
-    duration: Histogram,
-}
-
-impl ConfirmMeters {
-    pub(super) fn new() -> Self {
-        let answer = |answer: &'static str| counter!(meter::CONFIRMS, "answer" => answer);
-        let duration = histogram!(meter::CONFIRM_DURATION);
-        Self { ack: answer("ack"), nack: answer("nack"), none: answer("none"), duration }
-    }
-
-    pub(super) fn none() -> Self {
-        let (noop, duration) = (Counter::noop, Histogram::noop());
-        Self { ack: noop(), nack: noop(), none: noop(), duration }
-    }
-
-    /// Notes the answer to a message that was handed over at `since`.
-    pub(super) fn answered(&self, since: Instant, confirmation: &Confirmation) {
-        match confirmation {
-            Confirmation::Ack(_) => {
-                self.ack.increment(1);
-                self.duration.record(since.elapsed());
-            }
-            Confirmation::Nack(_) => self.nack.increment(1),
-            Confirmation::NotRequested => self.none.increment(1),
-        }
-    }
-
-    /// Notes a message without an answer, because its channel or its connection was lost.
-    pub(super) fn unanswered(&self) {
-        self.none.increment(1);
     }
 }
 

@@ -1,21 +1,24 @@
-//! Detects a connection on which the broker has stopped confirming.
+//! The confirms of a connection: counts them, and detects that the broker has stopped confirming.
 //!
-//! Such a connection may look healthy: a node that is cut off from the majority of its cluster keeps its clients. What
-//! they publish to a quorum queue is not confirmed by RabbitMQ 4.3 until the node is back, and 3.10 refuses all of it
-//! (measured). A single unconfirmed message proves nothing: its queue alone may be in trouble, and then no node
-//! confirms it.
+//! A connection on which nothing is confirmed may look healthy: a node that is cut off from the majority of its cluster
+//! keeps its clients. What they publish to a quorum queue is not confirmed by RabbitMQ 4.3 until the node is back, and 3.10
+//! refuses all of it (measured). A single unconfirmed message proves nothing: its queue alone may be in trouble, and then
+//! no node confirms it.
 
 use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use lapin::{Confirmation, ConnectionStatus};
+use metrics::{Counter, Histogram, counter, histogram};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use crate::meter;
 
 /// How long the broker may confirm nothing before the connection is given up.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
@@ -25,8 +28,8 @@ pub(super) const LIMIT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Tracks the publishes of one connection, and whether the broker confirms them.
-#[derive(Default)]
 pub(super) struct Confirms {
+    meters: ConfirmMeters,
     /// The number of publishes that wait for a confirm.
     waiting: AtomicUsize,
     /// Whether a publish was confirmed since the last look.
@@ -37,13 +40,43 @@ pub(super) struct Confirms {
 }
 
 /// A publish that waits for its confirm.
-pub(super) struct Waiting(Arc<Confirms>);
+pub(super) struct Waiting {
+    confirms: Arc<Confirms>,
+    since: Instant,
+}
+
+/// Counts the broker's answers to messages, and measures the time to a confirm.
+#[derive(Clone)]
+pub(super) struct ConfirmMeters {
+    ack: Counter,
+    nack: Counter,
+    none: Counter,
+    duration: Histogram,
+}
+
+impl ConfirmMeters {
+    pub(super) fn new() -> Self {
+        let answer = |answer: &'static str| counter!(meter::CONFIRMS, "answer" => answer);
+        let duration = histogram!(meter::CONFIRM_DURATION);
+        Self { ack: answer("ack"), nack: answer("nack"), none: answer("none"), duration }
+    }
+
+    pub(super) fn none() -> Self {
+        let (noop, duration) = (Counter::noop, Histogram::noop());
+        Self { ack: noop(), nack: noop(), none: noop(), duration }
+    }
+}
 
 impl Confirms {
+    pub(super) fn new(meters: ConfirmMeters) -> Arc<Self> {
+        let (taken, refused) = (AtomicBool::default(), AtomicBool::default());
+        Arc::new(Self { meters, waiting: AtomicUsize::default(), taken, refused, silent: CancellationToken::new() })
+    }
+
     /// Registers a publish that begins.
     pub(super) fn begin(self: &Arc<Self>) -> Waiting {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(Arc::clone(self))
+        Waiting { confirms: Arc::clone(self), since: Instant::now() }
     }
 
     /// Whether the broker has confirmed nothing for [`LIMIT`].
@@ -88,18 +121,38 @@ impl Confirms {
 impl Waiting {
     /// Waits until the connection of this publish has been silent for [`LIMIT`].
     pub(super) async fn silent(&self) {
-        self.0.silent.cancelled().await;
+        self.confirms.silent.cancelled().await;
     }
 
+    /// Notes the broker's answer.
     pub(super) fn answered(&self, confirmation: &Confirmation) {
-        let answer = if matches!(confirmation, Confirmation::Ack(_)) { &self.0.taken } else { &self.0.refused };
-        answer.store(true, Ordering::Relaxed);
+        let Confirms { meters, taken, refused, .. } = &*self.confirms;
+        match confirmation {
+            Confirmation::Ack(_) => {
+                taken.store(true, Ordering::Relaxed);
+                meters.ack.increment(1);
+                meters.duration.record(self.since.elapsed());
+            }
+            Confirmation::Nack(_) => {
+                refused.store(true, Ordering::Relaxed);
+                meters.nack.increment(1);
+            }
+            Confirmation::NotRequested => {
+                refused.store(true, Ordering::Relaxed);
+                meters.none.increment(1);
+            }
+        }
+    }
+
+    /// Notes that no answer comes, because the channel or the connection was lost. A publish that its caller drops is not counted.
+    pub(super) fn unanswered(&self) {
+        self.confirms.meters.none.increment(1);
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.confirms.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -119,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_not_silent() {
-        let confirms = Arc::<Confirms>::default();
+        let confirms = Confirms::new(ConfirmMeters::none());
         assert_eq!(after(100, &confirms, unblocked), Duration::ZERO);
         drop(confirms.begin());
         assert_eq!(after(100, &confirms, unblocked), Duration::ZERO);
@@ -127,14 +180,14 @@ mod tests {
 
     #[test]
     fn a_connection_on_which_a_publish_waits_in_vain_is_silent() {
-        let confirms = Arc::<Confirms>::default();
+        let confirms = Confirms::new(ConfirmMeters::none());
         let _waiting = confirms.begin();
         assert_eq!(after(20, &confirms, unblocked), LIMIT);
     }
 
     #[test]
     fn a_connection_is_not_silent_once_a_caller_has_dropped_its_publish() {
-        let confirms = Arc::<Confirms>::default();
+        let confirms = Confirms::new(ConfirmMeters::none());
         let mut waiting = Some(confirms.begin());
         let dropped_after_the_first_look = |look| {
             if look == 1 {
@@ -147,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_refuses_everything_is_silent() {
-        let confirms = Arc::<Confirms>::default();
+        let confirms = Confirms::new(ConfirmMeters::none());
         let refuse = |look| {
             if look % 8 == 0 {
                 confirms.begin().answered(&Confirmation::Nack(None));
@@ -159,7 +212,7 @@ mod tests {
 
     #[test]
     fn one_confirm_ends_the_silence_of_all() {
-        let confirms = Arc::<Confirms>::default();
+        let confirms = Confirms::new(ConfirmMeters::none());
         let _waiting = confirms.begin();
         let confirm = |look| {
             if look == 18 {
@@ -172,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_blocked_connection_is_not_silent() {
-        let confirms = Arc::<Confirms>::default();
+        let confirms = Confirms::new(ConfirmMeters::none());
         let _waiting = confirms.begin();
         assert_eq!(after(20, &confirms, |look| look < 18), 2 * LOOK);
     }

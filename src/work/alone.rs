@@ -43,7 +43,7 @@ impl Lane {
     /// Waits until `at`, claims an event, and runs it to its settlement: `alone`, or beside others. If `over` is cancelled before the
     /// claim is granted, or the event has waited for too long, nothing is claimed, and the event is to be given back.
     pub(super) async fn claim_and_run(
-        &self,
+        self: &Arc<Self>,
         mut ready: Ready,
         at: Instant,
         alone: bool,
@@ -99,7 +99,7 @@ impl Lane {
     /// An event that runs alone keeps its permit until it is settled, unless that takes long: an event that kills its worker
     /// between the confirm of a dead letter and its settlement would become two of them.
     pub(super) async fn run_to_settlement(
-        &self,
+        self: &Arc<Self>,
         (mut claimed, decided): Granted,
         permit: Option<Permit>,
     ) -> (RunEnd, Option<Permit>) {

@@ -48,7 +48,7 @@ enum ConsumerState {
         any: bool,
         _consuming: Consuming,
     },
-    /// `asks` of a consumer that was being opened.
+    /// `asks`: the signals of the opening, if the consumer was still being opened.
     Leaving {
         leaving: BoxFuture<'static, Vec<Delivery>>,
         asks: Option<Arc<Asks>>,

@@ -271,7 +271,7 @@ impl Loop {
     /// Parts with what the broker has taken back: it delivers it again, perhaps to another worker.
     fn drop_taken_back(&mut self) {
         for mut ready in std::mem::take(&mut self.waiting) {
-            if ready.is_ours() { self.waiting.push_back(ready) } else { self.give_back(ready) }
+            if ready.stays_here() { self.waiting.push_back(ready) } else { self.give_back(ready) }
         }
     }
 

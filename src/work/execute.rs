@@ -1,6 +1,6 @@
 //! One run of a handler, and the decision that follows from it.
 
-use std::{any::Any, ops::ControlFlow, panic::AssertUnwindSafe, time::Duration};
+use std::{any::Any, ops::ControlFlow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, timeout};
@@ -31,19 +31,19 @@ const CANCELLED: Decision = Decision::Finish(Finish::Cancelled);
 
 impl Lane {
     /// Runs the handler once, and decides what follows. The run started at `started`.
-    pub(super) async fn run(&self, claimed: &mut Claimed, started: Instant) -> Result<Decision, NotSettled> {
+    pub(super) async fn run(self: &Arc<Self>, claimed: &mut Claimed, started: Instant) -> Result<Decision, NotSettled> {
         if !self.lets_run(claimed) {
             return Err(NotSettled::Held);
         }
-        if let Some(link) = self.chain_link(claimed.event()) {
-            // The run has a permit, which it must not hold for as long as Redis or the broker is away. What is half done is done again,
-            // as after a crash.
-            let admitted = timeout(A_WHILE, self.admit(claimed.event(), link)).await;
+        if self.chain_link(claimed.event()).is_some() {
+            // The run has a permit, which it must not hold for as long as Redis or the broker is away. The next try repeats the
+            // admission, as after a crash.
+            let admitted = timeout(A_WHILE, self.admit(claimed)).await;
             match admitted.unwrap_or(Err(NotSettled::Held))? {
                 ControlFlow::Continue(state) => claimed.schedule = state.map(Box::new),
                 ControlFlow::Break(decision) => return Ok(decision),
             }
-            // It may have been paused meanwhile.
+            // The type may have been paused meanwhile.
             if self.switch.is_off() {
                 return Err(NotSettled::Held);
             }
@@ -85,8 +85,9 @@ impl Lane {
         if let Err(NotSettled::Again(after)) = ran {
             let last = claimed.schedule.take().map(|state| *state);
             if let Some(link) = self.chain_link(claimed.event()) {
+                // The next try notes its start, so nothing is lost if this waits for Redis for too long.
                 let noted = timeout(A_WHILE, self.note_wait(link, after, last)).await;
-                noted.map_err(|_| NotSettled::Held)?.map_err(NotSettled::Answer)?;
+                noted.unwrap_or(Ok(())).map_err(NotSettled::Answer)?;
             }
         }
         ran
@@ -102,7 +103,11 @@ impl Lane {
     }
 
     /// Waits, then runs again; `GiveBack` if the drain limit comes first.
-    pub(super) async fn run_after(&self, pause: Duration, claimed: &mut Claimed) -> Result<Decision, NotSettled> {
+    pub(super) async fn run_after(
+        self: &Arc<Self>,
+        pause: Duration,
+        claimed: &mut Claimed,
+    ) -> Result<Decision, NotSettled> {
         tokio::select! {
             biased;
             () = self.common.give_back.cancelled() => Err(NotSettled::Answer(Disposition::GiveBack)),

@@ -84,7 +84,7 @@ impl Lane {
     /// Publishes a copy of an event that may not run now, and acknowledges the delivery. If the broker does not confirm the
     /// copy in time, the event is tried again as it came: while the broker blocks publishers, its reference may become free.
     pub(super) async fn wait_as_copy(self: Arc<Self>, mut ready: Ready, why: Wait) -> Detour {
-        if !ready.is_ours() {
+        if !ready.stays_here() {
             return self.answer(ready, Disposition::GiveBack).await;
         }
         let mut copying = ready.work.copying.take().unwrap_or_else(|| {

@@ -159,7 +159,7 @@ impl Lane {
     /// Publishes a copy of an event and acknowledges the delivery. If the broker does not confirm the copy in time, the event
     /// is handled as it came.
     pub(super) async fn copy(self: Arc<Self>, mut ready: Ready, why: CopyReason) -> Detour {
-        if !ready.is_ours() {
+        if !ready.stays_here() {
             return self.answer(ready, Disposition::GiveBack).await;
         }
         let event = &ready.work.event;

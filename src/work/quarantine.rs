@@ -123,7 +123,7 @@ impl Lane {
 
     /// Runs one event. Breaks off if its handler is unavailable. Nothing else runs until its delivery is acknowledged,
     /// unless the event has run and its follow-up or settlement takes long.
-    async fn run_quarantined(&self, mut delivery: Delivery, permit: Permit) -> ControlFlow<()> {
+    async fn run_quarantined(self: &Arc<Self>, mut delivery: Delivery, permit: Permit) -> ControlFlow<()> {
         let returns = wire::returns(&delivery.message.properties);
         // It was, before it was put into quarantine, perhaps by another worker while it ran here.
         delivery.redelivered = true;
@@ -138,7 +138,7 @@ impl Lane {
         }
     }
 
-    async fn handle_quarantined(&self, ready: Ready, returns: u32, permit: Permit) -> ControlFlow<()> {
+    async fn handle_quarantined(self: &Arc<Self>, ready: Ready, returns: u32, permit: Permit) -> ControlFlow<()> {
         let event = &ready.work.event;
         let returns = event.crashes.saturating_add(returns);
         let too_often = crashed_alone(returns, event.attempts, self.spec.crash_limit, self.common.clock.now());
@@ -150,7 +150,7 @@ impl Lane {
         } else {
             self.run_to_settlement((ready.unclaimed(), too_often), Some(permit)).await
         };
-        let (ready, next) = match end {
+        let (mut ready, next) = match end {
             Ok(settled) => {
                 settled.acknowledge().await;
                 return ControlFlow::Continue(());
@@ -164,6 +164,10 @@ impl Lane {
             }
             Err((ready, _)) => (ready, ControlFlow::Continue(())),
         };
+        if !ready.stays_here() {
+            self.answer(ready, Disposition::GiveBack).await;
+            return next;
+        }
         // As a copy: before RabbitMQ 4.3 a delivery that is given back counts like a crash.
         self.counters.given_back();
         let copy = Event { crashes: returns, reason, ..Event::clone(&ready.work.event) };

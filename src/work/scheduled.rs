@@ -4,15 +4,16 @@
 //! it is confirmed before the state says so, and the state is written before this event is acknowledged. A crash in between
 //! publishes the next event again. It has the same id, so the register runs one of the two.
 
-use std::{ops::ControlFlow, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use backon::BackoffBuilder as _;
 use jiff::Timestamp;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     lane::Lane,
-    stage::{Disposition, NotSettled},
+    stage::{Claimed, Disposition, NotSettled},
 };
 use crate::{
     domain::{
@@ -43,8 +44,11 @@ const ALLOWANCE: Duration = Duration::from_mins(1);
 pub(super) type Admitted = ControlFlow<Decision, Option<ScheduleState>>;
 
 impl Lane {
-    /// Admits an event of a schedule, and arms the next one where that comes before the run.
-    pub(super) async fn admit(&self, event: &Event, link: &Link) -> Result<Admitted, NotSettled> {
+    /// Admits an event of a schedule, and arms the next one where that comes before the run. A publish of the next one that the broker
+    /// does not confirm goes on if this is dropped, and the next admission waits for it.
+    pub(super) async fn admit(self: &Arc<Self>, claimed: &mut Claimed) -> Result<Admitted, NotSettled> {
+        let event = &*Arc::clone(claimed.event());
+        let Some(link) = self.chain_link(event) else { return Ok(ControlFlow::Continue(None)) };
         let restored = self.restore(link).await.map_err(NotSettled::Answer)?;
         let now = self.common.clock.shared();
         let Some(state) = restored else {
@@ -70,7 +74,14 @@ impl Lane {
             fail_point!("work.schedule-started");
         }
         if link.rule.mode == Mode::Fixed || skips.is_some() {
-            let next = self.publish_next(event, link, &state, now).await.map_err(NotSettled::Answer)?;
+            let arming = claimed.work.arming.get_or_insert_with(|| {
+                let (lane, event, link, state) = (Arc::clone(self), event.clone(), link.clone(), state.clone());
+                AbortOnDropHandle::new(tokio::spawn(async move { lane.publish_next(&event, &link, &state, now).await }))
+            });
+            let next = arming.await;
+            claimed.work.arming = None;
+            // A task that has ended without a result may have published nothing.
+            let next = next.unwrap_or(Err(Disposition::GiveBack)).map_err(NotSettled::Answer)?;
             let now = self.common.clock.shared();
             let armed = self.arm(link, last.as_ref(), next, |state| match skips {
                 Some(why) => state.skipped(link, now, why),
@@ -94,7 +105,7 @@ impl Lane {
         let Some(link) = self.chain_link(event) else { return Ok(()) };
         let now = self.common.clock.shared();
         let outcome = match decision {
-            // The event has not run, and the next one is armed.
+            // The event has not run. Its admission has armed the next one, if the schedule goes on.
             Decision::Finish(Finish::Skip) => return Ok(()),
             Decision::Finish(Finish::Cancelled) => RunOutcome::Cancelled,
             Decision::Finish(_) => RunOutcome::Done,

@@ -22,7 +22,7 @@ use crate::{
     domain::{
         event::Event,
         register::{Claim, ClaimAnswer, End, Settle, Terms},
-        schedule::state::ScheduleState,
+        schedule::{rule::Arm, state::ScheduleState},
         settlement::{self, Decision, Failed},
         transition::Transition,
         ttl::{roughly, say},
@@ -31,6 +31,9 @@ use crate::{
     handler::Run,
     ports::{Clock, Receipt, RegisterError, TakenBack, Written},
 };
+
+/// The publish of a schedule's next event, which is returned, if there is one.
+pub(super) type Arming = AbortOnDropHandle<Result<Option<(Arm, Event)>, Disposition>>;
 
 /// A delivery that holds an event, and what the worker knows of it.
 pub(super) struct Work {
@@ -56,6 +59,8 @@ pub(super) struct Work {
     /// A copy of the event that is being published. The broker has not confirmed it for so long that the event is tried again
     /// as it came. There is one copy of each delivery: a broker that is slow to confirm keeps all that it is sent.
     pub(super) copying: Option<AbortOnDropHandle<Disposition>>,
+    /// The publish of the next event of a schedule, likewise.
+    pub(super) arming: Option<Arming>,
     _held: Holding,
 }
 
@@ -81,14 +86,13 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Whether the event is this worker's. If the broker has taken its delivery back, a redelivery that has come takes its place; without
-    /// one the event may be another worker's.
-    pub(super) fn is_ours(&mut self) -> bool {
-        if self.work.receipt.taken_back().is_none() {
-            return true;
+    /// Whether the event stays with this worker. A redelivery that has come takes the place of its delivery. If the broker has taken the
+    /// delivery back, and none has come, the event may be another worker's.
+    pub(super) fn stays_here(&mut self) -> bool {
+        if let Some(redelivery) = self.work.run.as_ref().and_then(HeldRun::redelivery) {
+            drop(std::mem::replace(&mut self.work.receipt, redelivery).acknowledge());
         }
-        let redelivery = self.work.run.as_ref().and_then(HeldRun::redelivery);
-        redelivery.map(|redelivery| self.work.receipt = redelivery).is_some()
+        self.work.receipt.taken_back().is_none()
     }
 
     pub(super) fn new(
@@ -113,6 +117,7 @@ impl Ready {
             tries: 0,
             busy: None,
             copying: None,
+            arming: None,
             _held: held,
         };
         Self { work: Box::new(work) }
@@ -203,7 +208,7 @@ fn expired(lane: &Lane, event: &Event, crashes: u32) -> Option<Decision> {
 
 /// A delivery whose event may run: the register has granted its claim, or its type has no register.
 pub(super) struct Claimed {
-    work: Box<Work>,
+    pub(super) work: Box<Work>,
     lease: Option<Lease>,
     /// How long the last run took. `None` if the event has not run here.
     pub(super) took: Option<Duration>,
@@ -306,7 +311,7 @@ pub(super) enum NotSettled {
     Unavailable,
     /// The event's schedule does not let it run yet.
     Waits,
-    /// The circuit breaker does not let it run now.
+    /// Its type is paused, its circuit breaker lets none run, or its schedule could not be asked in time.
     Held,
     /// The run failed, and the event runs again in place after this long.
     Again(Duration),
@@ -359,11 +364,12 @@ impl Settled {
         fail_point!("work.settled");
         let Work { event, receipt, run, delivered, deadline, .. } = *self.work;
         let Some(why) = receipt.taken_back() else {
-            // A redelivery shows that the connection of this delivery is lost, though the worker has not noticed it yet.
-            if let Some(redelivery) = run.as_ref().and_then(HeldRun::redelivery) {
-                drop(redelivery.acknowledge());
-            }
-            return Disposition::Acknowledge.answer(receipt);
+            let Some(redelivery) = run.as_ref().and_then(HeldRun::redelivery) else {
+                return Disposition::Acknowledge.answer(receipt);
+            };
+            // The connection of this delivery is lost, though the worker has not noticed it yet.
+            drop(receipt.acknowledge());
+            return Disposition::Acknowledge.answer(redelivery);
         };
         log_late(&event, &why, delivered, deadline);
         let redelivery = run.and_then(HeldRun::settled_late);

@@ -101,7 +101,6 @@ impl MemoryBroker {
         Some(self.shared.state().queues.stream(stream)?.back()?.content.body.clone())
     }
 
-    /// Removes all messages of a stream.
     /// Takes back what consumers hold, as when a connection is lost.
     #[cfg(test)]
     pub(crate) fn take_back(&self) {
@@ -111,6 +110,7 @@ impl MemoryBroker {
         }
     }
 
+    /// Removes all messages of a stream.
     #[cfg(test)]
     pub(crate) fn empty_stream(&self, stream: &str) {
         self.shared.state().queues.empty(stream);

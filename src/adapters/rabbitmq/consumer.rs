@@ -158,6 +158,7 @@ impl Queue {
         let (link, channel) = (Arc::clone(&self.link), self.channel.clone());
         let (queue, how) = (self.name.clone(), self.how.clone());
         self.reconsume = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            how.burst.is_over().await;
             answer(channel.close(200, ShortString::from("done"))).await?;
             let channel = answer(link.connection.create_channel()).await?;
             let consumer = begin(&channel, &queue, &how).await?;
@@ -322,16 +323,18 @@ impl Deliveries for Queue {
     }
 
     async fn close(mut self: Box<Self>) {
-        self.ended = true;
         // Consuming anew closes the old channel first, so only the new one is left to close.
         if let Some(giving_up) = self.give_up_reconsume() {
+            self.ended = true;
             if tokio::time::timeout(CLOSE_LIMIT, giving_up).await.is_err() {
                 tracing::debug!("the new consumer of {} was not closed in time", self.name);
             }
             return;
         }
-        // RabbitMQ forgets the answers that it holds back: see `receipts`.
+        // A channel that closes loses the answers that RabbitMQ holds back: see `receipts`. Dropped meanwhile, the consumer has not ended,
+        // so that its channel closes before it is cancelled.
         self.how.burst.is_over().await;
+        self.ended = true;
         let closing = self.channel.close(200, ShortString::from("done"));
         match tokio::time::timeout(CLOSE_LIMIT, closing).await {
             Ok(Ok(())) => {}

@@ -159,7 +159,7 @@ impl Loop {
         }
     }
 
-    /// Carries out a decision. An event that needs no follow-up, and is none of a schedule, is settled with the next call.
+    /// Carries out a decision. An event that needs no follow-up, and belongs to no schedule, is settled with the next call.
     pub(super) fn carry_out(&mut self, claimed: Claimed, decision: Decision) {
         fail_point!("work.handled");
         if matches!(decision, Decision::Finish(_)) && self.lane.chain_link(claimed.event()).is_none() {
@@ -179,7 +179,7 @@ impl Loop {
         match detour {
             Ok(Detour::Over) => {}
             Ok(Detour::Ready(mut ready)) => {
-                if ready.is_ours() {
+                if ready.stays_here() {
                     self.wait_again(ready);
                 } else {
                     self.give_back(ready);

@@ -338,3 +338,17 @@ async fn an_event_of_a_schedule_that_waits_for_redis_keeps_no_other_type_from_ru
     assert_eq!(state(&world, "poll").await.run.expect("a run").outcome, Some(RunOutcome::Done));
     assert_eq!(worker.stop().await.done, 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_confirms_late_takes_the_next_event_of_a_schedule_once() {
+    let world = scheduled();
+    arm(&world, "hourly", NOON).await;
+    *world.confirms_after.lock().expect("no panic") = Duration::from_secs(12);
+    let worker = Working::start(&world, &["mail"], Duration::ZERO);
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(runs(&world), ["hourly@2026-06-01T12:00:00Z"]);
+    let published = world.published.lock().expect("no panic").clone();
+    let next = |message: &&Message| message.properties.message_id.as_deref() == Some("hourly@2026-06-01T13:00:00Z");
+    assert_eq!(published.iter().filter(next).count(), 1, "{:?}", world.diary.entries());
+    assert_eq!(worker.stop().await.done, 1);
+}

@@ -29,7 +29,7 @@ fn of(event_type: &str) -> Paused {
 struct Person(Switches);
 
 impl Person {
-    /// Pauses, and returns when that was confirmed.
+    /// Pauses, and waits for the broker's confirm.
     async fn pause(&mut self, declared: &Declared, what: Paused) {
         let now = Timestamp::now();
         let pause = Pause { of: what, by: PausedBy::Person, reason: "R".to_owned(), since: now, until: None };

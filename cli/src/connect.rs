@@ -1,5 +1,7 @@
 //! Builds a connection from the arguments.
 
+use std::time::Duration;
+
 use hatchery::{Builder, ConnectError, Events, Hatchery, Topology};
 use hatchery_admin::{Admin, AdminError};
 
@@ -7,6 +9,10 @@ use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
 };
+
+/// How long an event waits for its version, also one that comes over the API. Longer than for a program that goes on publishing: on a busy
+/// machine 250 ms were too short, and the event ran beside an older one of its reference.
+const VERSION_WAIT: Duration = Duration::from_secs(2);
 
 /// Connects under this name. The management UI shows it together with the host's name.
 pub(crate) async fn connect(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Hatchery> {
@@ -16,7 +22,7 @@ pub(crate) async fn connect(common: &Common, topology: Topology, name: &str) -> 
 /// Returns the settings of the connection.
 pub(crate) fn builder(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Builder> {
     let builder = Hatchery::builder(topology).urls(common.amqp_url_text()?, common.redis_url()?);
-    Ok(builder.tls(common.tls()?).name(here(name)))
+    Ok(builder.tls(common.tls()?).name(here(name)).version_wait(VERSION_WAIT))
 }
 
 /// Connects to the broker. Fails if the topology was never applied there.

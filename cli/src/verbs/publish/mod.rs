@@ -37,10 +37,6 @@ use crate::{
     server::Server,
 };
 
-/// How long one event waits for its version. Longer than for a program that goes on publishing, because the connection to Redis is new:
-/// on a busy machine 250 ms were too short, and the event ran beside an older one of its reference.
-const VERSION_WAIT: Duration = Duration::from_secs(2);
-
 /// Publish an event, or a batch of them
 #[derive(clap::Args)]
 #[command(override_usage = "topology publish [OPTIONS] <TYPE>\n       topology publish [OPTIONS] --batch <FILE|->")]
@@ -133,7 +129,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         output.warn(&format!("`{name}` coalesces by reference: without --reference this event competes with no other"));
     }
     let event = event(args, topology.max_payload, output)?;
-    let builder = connect::builder(common, topology, "topology publish")?.version_wait(VERSION_WAIT);
+    let builder = connect::builder(common, topology, "topology publish")?;
     let hatchery = builder.connect().await.map_err(connect::usage)?;
     let published = hatchery.publisher().publish(event).await;
     hatchery.close().await;

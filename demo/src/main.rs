@@ -42,7 +42,7 @@ const AGAIN: &str = "1-again";
 /// How long all events may take, except those that must still wait at the end. An event that ran in the killed worker
 /// waits until its lease of 15 s ends, and may fail when it runs again. A busy machine takes longer than the half minute of a
 /// quiet one.
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = Duration::from_secs(90);
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Parser)]

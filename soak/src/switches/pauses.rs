@@ -267,12 +267,7 @@ fn tell(table: &mut Table, console: &Console, pauses: &[Pause], notes: &[Note], 
     let [least, most] = [before.clone().min(), before.max()].map(|starts| grouped(starts.unwrap_or_default()));
     table.tell(&["starts in the second before a pause", &format!("{least} to {most}"), ""]);
     table.none("starts from 1 s after the return of `pause` on", during);
-    let naming = pauses.iter().filter(|pause| pause.names_workers).count();
-    if no_times {
-        table.tell(&["pauses that named workers", &grouped(naming), ""]);
-    } else {
-        table.none("pauses that named workers", naming);
-    }
+    table.none("pauses that named workers", pauses.iter().filter(|pause| pause.names_workers).count());
     let took = Lateness::of(pauses.iter().map(|pause| pause.returned - pause.asked));
     let [last, first] = [last, first].map(Lateness::of);
     table.tell(&["snapshot to the last start, p50", &millis(last.permille(500)), ""]);

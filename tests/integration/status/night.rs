@@ -381,17 +381,14 @@ impl Night<'_> {
         Ok(if expected.is_empty() { seen.is_empty() } else { expected.iter().all(|said| seen.contains(*said)) })
     }
 
-    /// Looks until `status` says this and no more, and returns how long that took. It says nothing but what it may. On a busy machine
-    /// one look may find the broker slow.
+    /// Looks until `status` says this and no more, and returns how long that took. It says nothing but what it may.
     async fn until(&self, what: &str, expected: &[&str], may_say: &[&str], limit: u64) -> Result<Duration, String> {
-        let (began, mut was_untrue) = (Instant::now(), false);
+        let began = Instant::now();
         loop {
             let said = self.says(expected, may_say).await;
             let elapsed = began.elapsed();
-            match said {
-                Ok(true) => return Ok(elapsed),
-                Err(untrue) if was_untrue => return Err(format!("{what}: after {elapsed:.1?} {untrue}")),
-                untrue => was_untrue = untrue.is_err(),
+            if said.map_err(|untrue| format!("{what}: after {elapsed:.1?} {untrue}"))? {
+                return Ok(elapsed);
             }
             if elapsed > SLOW * Duration::from_secs(limit) {
                 return Err(format!("{what}: after {elapsed:.1?} it does not say {expected:?}"));
@@ -400,7 +397,7 @@ impl Night<'_> {
         }
     }
 
-    /// Looks for a while. `status` says this each time, and nothing but what it may, except for one look, as above.
+    /// Looks for a while. `status` says this each time, and nothing but what it may. On a busy machine one look may find the broker slow.
     async fn goes_on(&self, what: &str, expected: &[&str], may_say: &[&str]) -> Result<(), String> {
         let (began, mut was_untrue) = (Instant::now(), false);
         while began.elapsed() < WATCHED {

@@ -451,6 +451,7 @@ pub trait Clock: Send + Sync + 'static {
     /// Returns the later one of both times. An event is early if it is early by both clocks: otherwise one wrong clock would put events off
     /// that are due.
     fn latest(&self) -> Timestamp {
-        self.now().max(self.shared())
+        let now = self.now();
+        now.max(time::shared(now, self.ahead()))
     }
 }

@@ -38,7 +38,7 @@ impl Lane {
         if self.chain_link(claimed.event()).is_some() {
             // The run has a permit, which it must not hold for as long as Redis or the broker is away. The next try repeats the
             // admission, as after a crash.
-            let admitted = timeout(A_WHILE, self.admit(claimed)).await;
+            let admitted = timeout(A_WHILE, Box::pin(self.admit(claimed))).await;
             match admitted.unwrap_or(Err(NotSettled::Held))? {
                 ControlFlow::Continue(state) => claimed.schedule = state.map(Box::new),
                 ControlFlow::Break(decision) => return Ok(decision),

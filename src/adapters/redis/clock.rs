@@ -40,7 +40,8 @@ impl Clock for ComparedClock {
     fn ahead(&self) -> Option<SignedDuration> {
         let reading = *self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ahead = reading.map(|Reading { time, asked, answered }| {
-            time::ahead(self.now(), time, asked.elapsed(), answered.elapsed())
+            let now = Instant::now();
+            time::ahead(self.now(), time, now - asked, now - answered)
         });
         Some(ahead.unwrap_or_default())
     }

@@ -307,14 +307,14 @@ impl PublisherInner {
         let types = &self.topology.types;
         let known = types.get_key_value(new.event_type.as_str());
         let (event_type, spec) = known.ok_or_else(|| UnknownType::among(&new.event_type, types.keys()))?;
-        let now = self.clock.now();
-        let shared = time::shared(now, self.clock.ahead());
+        let (now, ahead) = (self.clock.now(), self.clock.ahead());
+        let shared = time::shared(now, ahead);
         let (nbf, mut delay) = new.date(now, shared);
         // Other programs may have set a property to nothing.
         let shortest = usize::from(new.saved.is_none());
         // By Redis's clock, by which workers judge. A clock that is a little ahead counts as right: then the date of a delayed event is
         // late, and its expiry must not come first.
-        let expires = new.expiry(shared.max(time::of_redis(now, self.clock.ahead())))?;
+        let expires = new.expiry(shared.max(time::of_redis(now, ahead)))?;
         let mut event = new.into_event(event_type.clone(), nbf, shared)?;
         event.expires = expires;
         if let Some(schedule) = forged(&event, &self.topology.schedules) {

@@ -4,7 +4,7 @@
 //! lapin takes the delivery tag of a message and queues its frames in the first poll of `basic_publish`, under two locks.
 //! Tasks that publish at the same time got each other's confirms (measured). So a mutex is held during that first poll.
 //!
-//! lapin holds a few messages until they are written to the socket. While the broker blocks publishers, the other
+//! lapin holds some messages until they are written to the socket. While the broker blocks publishers, the other
 //! messages wait in this module with their callers.
 
 use std::{
@@ -41,10 +41,13 @@ use crate::{
     ports::{BrokerError, Confirming},
 };
 
-/// The bytes of messages that lapin may hold until they are written to the socket. It writes all of them at once. What a caller has
-/// given up is sent all the same once lapin has it. With room for only 32 messages, most publishes of a batch were begun by a task, for
-/// 9 µs each (measured).
-const UNWRITTEN: u32 = 512 * 1024;
+/// The room for messages that lapin holds until they are written to the socket, in bytes. It writes all of them at once. What a caller
+/// has given up is sent all the same once lapin has it. With room for only 32 messages, most publishes of a batch were begun by a task,
+/// for 9 µs each (measured).
+const UNWRITTEN: usize = 512 * 1024;
+
+/// The most room that a message takes. It keeps its room until its caller is polled, so a few callers must not take all of it.
+const LARGE: u32 = 16 * 1024;
 
 /// The bytes of a message besides its payload, roughly.
 const ENVELOPE: u32 = 768;
@@ -107,7 +110,7 @@ impl ConfirmChannel {
         let room = tokio::select! {
             biased;
             // Nobody closes the semaphore.
-            room = Arc::clone(&open.connection.room).acquire_many_owned(room_of(size)) => room.ok(),
+            room = Arc::clone(&open.connection.room).acquire_many_owned(open.connection.room_of(size)) => room.ok(),
             () = waiting.silent() => {
                 waiting.unanswered();
                 return Err(self.silent());
@@ -220,7 +223,16 @@ impl Connection {
     fn new(link: NodeConnection, returns: Arc<Returns>, meters: ConfirmMeters) -> Self {
         let confirms = Confirms::new(meters);
         let watching = confirms.watch(link.connection.status().clone());
-        Self { link, confirms, returns, room: Arc::new(Semaphore::new(UNWRITTEN as usize)), _watching: watching }
+        Self { link, confirms, returns, room: Arc::new(Semaphore::new(UNWRITTEN)), _watching: watching }
+    }
+
+    /// Returns the room that a message takes. While the broker blocks publishers each counts as a large one, so that few are sent after
+    /// their callers have given up.
+    fn room_of(&self, payload: usize) -> u32 {
+        if self.link.connection.status().blocked() {
+            return LARGE;
+        }
+        u32::try_from(payload).unwrap_or(LARGE).saturating_add(ENVELOPE).min(LARGE)
     }
 }
 
@@ -254,11 +266,6 @@ impl Open {
         let Connection { link, confirms, .. } = &*self.connection;
         link.is_good() && !confirms.is_silent() && self.channel.status().connected() && !is_to_go
     }
-}
-
-/// Returns the room that a message takes, all of it for a large one.
-fn room_of(payload: usize) -> u32 {
-    u32::try_from(payload).unwrap_or(u32::MAX).saturating_add(ENVELOPE).min(UNWRITTEN)
 }
 
 /// A message that lapin is writing. It keeps its room until it is written, also if the caller gives up.

@@ -254,7 +254,7 @@ impl<S> Ledger<S> {
 
     /// Takes the settled deliveries without a gap before them. One acknowledgement of the last one covers them all.
     fn joined(&mut self) -> Vec<S> {
-        let mut joined = Vec::with_capacity(self.above.len());
+        let mut joined = Vec::with_capacity(self.waiting.len());
         while let Some(kept) = self.above.remove(&self.lowest) {
             joined.extend(kept);
             self.lowest += 1;

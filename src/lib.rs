@@ -161,7 +161,6 @@ mod handler;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
-mod journal;
 mod meter;
 mod operate;
 mod outage;

@@ -337,9 +337,6 @@ pub trait Reports: Send + Sync + 'static {
     async fn report_clock(&self, _ahead: SignedDuration, _length: Duration) -> Result<(), RegisterError> {
         Ok(())
     }
-    /// Begins to look whether the register was emptied since the last look, if that was a while ago, and tells the others if nobody
-    /// has yet. [`times_emptied`](Register::times_emptied) counts it. Nobody waits for the look.
-    fn look_for_loss(&self) {}
     /// Returns for each of these types when its oldest due event was due: now if none waits, `None` if that is not known.
     async fn oldest_due(&self, types: &[EventType], _now: Timestamp) -> Result<Vec<Option<Timestamp>>, RegisterError> {
         Ok(vec![None; types.len()])
@@ -356,7 +353,10 @@ pub trait Register: NamedStates + Reports {
     fn url(&self) -> String {
         "-".to_owned()
     }
-    /// Returns how often a call or [`look_for_loss`](Reports::look_for_loss) found that keys which this program had seen were gone,
+    /// Begins to look whether the register was emptied since the last look, if that was a while ago, and tells the others if nobody
+    /// has yet. [`times_emptied`](Self::times_emptied) counts it. Nobody waits for the look.
+    fn look_for_loss(&self) {}
+    /// Returns how often a call or [`look_for_loss`](Self::look_for_loss) found that keys which this program had seen were gone,
     /// since this function was last called.
     fn times_emptied(&self) -> u64 {
         0

@@ -29,9 +29,9 @@ pub(crate) enum Effect {
     ReserveAnew,
     PublishAnew,
     RecordAnew,
-    /// `work::event_loop::register_calls`, with `End::Finished`.
+    /// `work::event_loop`, with `End::Finished`.
     SettleFinished,
-    /// `work::event_loop::register_calls`, with `End::Copied`.
+    /// `work::event_loop`, with `End::Copied`.
     SettleCopied,
     /// `work::claim`: `let_go` releases the claim, and nothing is settled.
     Release,

@@ -6,13 +6,17 @@
 //! - `hatchery_published_unversioned_total{side}`: events that compete with nothing, because the register gave no version.
 //! - `hatchery_register_emptied_total{side}`: how often a call found that data which this process had seen was gone.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use metrics::{counter, gauge};
 use tokio::{sync::watch, time::Instant};
 
 use super::reminder::{REFUSED, Reminder};
-use crate::{domain::trouble::Trouble, meter, ports::RegisterError};
+use crate::{
+    domain::trouble::Trouble,
+    meter,
+    ports::{Register, RegisterError},
+};
 
 /// A publisher ends an outage after this long without a failed call. While one master of a Cluster is down, calls to the
 /// others succeed in between.
@@ -30,13 +34,6 @@ impl Side {
         match self {
             Self::Publisher => "publisher",
             Self::Worker => "worker",
-        }
-    }
-
-    /// Counts how often the last call found the register emptied.
-    pub(crate) fn count_emptied(self, times: u64) {
-        if times > 0 {
-            counter!(meter::REGISTER_EMPTIED, "side" => self.label()).increment(times);
         }
     }
 
@@ -71,6 +68,7 @@ pub(crate) enum Health {
 /// The health of the register, as a publisher or a worker knows it.
 pub(crate) struct RegisterHealth {
     side: Side,
+    register: Arc<dyn Register>,
     known: watch::Sender<OutageHistory>,
 }
 
@@ -135,7 +133,7 @@ impl OutageHistory {
 }
 
 impl RegisterHealth {
-    pub(crate) fn new(side: Side) -> Self {
+    pub(crate) fn new(side: Side, register: Arc<dyn Register>) -> Self {
         // The metrics show 0 from the start.
         for trouble in Trouble::ALL {
             side.gauge(trouble, 0.0);
@@ -143,11 +141,20 @@ impl RegisterHealth {
         }
         counter!(meter::UNVERSIONED, "side" => side.label()).increment(0);
         counter!(meter::REGISTER_EMPTIED, "side" => side.label()).increment(0);
-        Self { side, known: watch::Sender::new(OutageHistory::default()) }
+        Self { side, register, known: watch::Sender::new(OutageHistory::default()) }
+    }
+
+    /// Counts how often the register was found emptied. Any call may be the first to find it.
+    pub(crate) fn count_emptied(&self) {
+        let times = self.register.times_emptied();
+        if times > 0 {
+            counter!(meter::REGISTER_EMPTIED, "side" => self.side.label()).increment(times);
+        }
     }
 
     /// Notes that a call made at `asked` failed. Returns false if a later call has succeeded.
     pub(crate) fn failed(&self, asked: Instant, error: &RegisterError) -> bool {
+        self.count_emptied();
         let (trouble, meanwhile) = (error.trouble(), self.side.meanwhile());
         counter!(meter::REGISTER_ERRORS, "state" => trouble.label(), "side" => self.side.label()).increment(1);
         self.change(|known| {
@@ -197,6 +204,7 @@ impl RegisterHealth {
 
     /// Notes that a call about an event, made at `asked`, succeeded.
     pub(crate) fn answered(&self, asked: Instant) {
+        self.count_emptied();
         if self.now() == Health::Up {
             return;
         }
@@ -250,6 +258,11 @@ impl Drop for RegisterHealth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapters::{clock::SystemClock, memory::MemoryRegister};
+
+    fn health(side: Side) -> RegisterHealth {
+        RegisterHealth::new(side, Arc::new(MemoryRegister::new(Arc::new(SystemClock), Duration::ZERO)))
+    }
 
     fn gone() -> RegisterError {
         RegisterError::Unreachable { url: "redis".into(), trouble: Trouble::Away, reason: "gone".into() }
@@ -262,7 +275,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_of_a_worker_ends_when_redis_answers_a_ping_and_a_call_about_an_event() {
-        let outage = RegisterHealth::new(Side::Worker);
+        let outage = health(Side::Worker);
         let first = Instant::now();
         assert!(outage.failed(in_a_moment().await, &gone()));
         assert!(!outage.is_there(first), "a ping from before the failure");
@@ -275,7 +288,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_of_one_master_ends_no_outage_before_all_masters_answer_a_ping() {
-        let outage = RegisterHealth::new(Side::Worker);
+        let outage = health(Side::Worker);
         assert!(outage.failed(in_a_moment().await, &gone()));
         outage.answered(in_a_moment().await);
         assert_eq!(outage.now(), Health::Down);
@@ -285,7 +298,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_while_probing_continues_the_outage() {
-        let outage = RegisterHealth::new(Side::Worker);
+        let outage = health(Side::Worker);
         assert!(outage.failed(in_a_moment().await, &gone()));
         let late = Instant::now();
         assert!(outage.is_there(in_a_moment().await));
@@ -301,7 +314,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_ping_does_not_outweigh_a_later_call_that_failed() {
-        let outage = RegisterHealth::new(Side::Worker);
+        let outage = health(Side::Worker);
         assert!(outage.failed(in_a_moment().await, &gone()));
         let ping = in_a_moment().await;
         assert!(outage.failed(in_a_moment().await, &gone()));
@@ -311,7 +324,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_of_a_publisher_ends_when_no_call_has_failed_for_a_while() {
-        let outage = RegisterHealth::new(Side::Publisher);
+        let outage = health(Side::Publisher);
         let before = Instant::now();
         assert!(outage.failed(in_a_moment().await, &gone()));
         outage.unversioned();

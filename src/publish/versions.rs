@@ -177,7 +177,7 @@ where
 
 impl Contact {
     fn new(register: Arc<dyn Register>, limit: Duration) -> Self {
-        let health = RegisterHealth::new(Side::Publisher);
+        let health = RegisterHealth::new(Side::Publisher, Arc::clone(&register));
         Self { register, limit, away: Mutex::default(), health, unread: Mutex::default() }
     }
 
@@ -187,17 +187,17 @@ impl Contact {
         away.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Waits for the answer to a call, and notes whether the register is there. Any call may be the first to find it emptied.
+    /// Waits for the answer to a call, and notes whether the register is there.
     async fn noted<T>(&self, call: impl Future<Output = Result<T, RegisterError>> + Send) -> Result<T, RegisterError> {
         let asked = Instant::now();
         let answer = call.await;
-        if answer.is_ok() {
-            self.register.look_for_loss();
-        }
-        Side::Publisher.count_emptied(self.register.times_emptied());
         match &answer {
-            // A key that cannot be read is about its reference alone.
-            Ok(_) | Err(RegisterError::Unreadable { .. }) => self.health.answered(asked),
+            Ok(_) => {
+                self.register.look_for_loss();
+                self.health.answered(asked);
+            }
+            // An unreadable key is about its reference alone.
+            Err(RegisterError::Unreadable { .. }) => self.health.answered(asked),
             Err(error) => self.failed(asked, error),
         }
         answer

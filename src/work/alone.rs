@@ -145,14 +145,14 @@ impl Lane {
             let error = match self.common.register.settle_and_claim(&[], &[claim]).await {
                 Ok(mut answers) => match answers.claimed.pop() {
                     Some(Ok(claimed)) => {
-                        self.common.register_answered(asked);
+                        self.common.health.answered(asked);
                         self.meters.claimed(Some(&claimed));
                         return Some((Ok(claimed), asked));
                     }
                     // It is about this key alone, unless a ping has no answer either.
                     Some(Err(error)) => match self.common.register.ping().await {
                         Ok(()) => {
-                            self.common.register_answered(asked);
+                            self.common.health.answered(asked);
                             self.meters.claimed(None);
                             return Some((Err(error), asked));
                         }
@@ -180,7 +180,7 @@ impl Lane {
             let asked = Instant::now();
             match self.common.register.settle(std::slice::from_ref(&settle)).await {
                 Ok(()) => {
-                    self.common.register_answered(asked);
+                    self.common.health.answered(asked);
                     return ended.settled(self);
                 }
                 Err(error @ (RegisterError::Unreachable { .. } | RegisterError::InUse { .. })) => {

@@ -11,11 +11,10 @@ use std::{
 use serde::de::DeserializeOwned;
 use tower_service::Service;
 
-use super::readiness::Readiness;
+use super::{journal::Observer, readiness::Readiness};
 use crate::{
     domain::{event::Event, kind::EventKind, spec::Topology, transition::Transition},
     handler::{Closure, Handler, IntoOutcome, Json, Layered, Outcome, Run},
-    journal::Observer,
     ports::{Broker, Clock, Register},
     publish::publisher::Publisher,
     trace::{TraceContext, Traces},

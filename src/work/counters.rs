@@ -14,13 +14,11 @@ use tokio::time::Instant;
 
 use crate::{
     domain::{
-        event::Event,
         register::ClaimAnswer,
         transition::Transition,
         words::{EventType, Word},
     },
     meter,
-    ports::Clock,
 };
 
 macro_rules! counters {
@@ -47,6 +45,7 @@ macro_rules! counters {
         /// The counters of one type. Each counts in the worker's totals and in a metric.
         pub(super) struct Counters {
             totals: Arc<Totals>,
+            leases_lost: Counter,
             $($field: Counter),*
         }
 
@@ -97,6 +96,7 @@ macro_rules! counters {
                 let name = || event_type.as_str().to_owned();
                 Self {
                     totals: Arc::clone(totals),
+                    leases_lost: counter!(meter::LEASES_LOST, "type" => name()),
                     $($field: counter!(meter::$metric, "type" => name() $(, $label => $value)?)),*
                 }
             }
@@ -189,7 +189,8 @@ impl Counters {
             Transition::Replaced => self.replaced(),
             Transition::DeadLettered { .. } | Transition::Expired { dead_lettered: true, .. } => self.dead_lettered(),
             Transition::Expired { .. } => self.expired(),
-            Transition::Started | Transition::LeaseLost => {}
+            Transition::LeaseLost => self.leases_lost.increment(1),
+            Transition::Started => {}
         }
     }
 }
@@ -199,7 +200,6 @@ pub(super) struct Meters {
     in_flight: Gauge,
     duration: Histogram,
     lateness: Histogram,
-    pub(super) leases_lost: Counter,
     claims: Claims,
 }
 
@@ -222,7 +222,6 @@ impl Meters {
             in_flight: gauge!(meter::IN_FLIGHT, "type" => name.clone()),
             duration: histogram!(meter::HANDLER_DURATION, "type" => name.clone()),
             lateness: histogram!(meter::LATENESS, "type" => name.clone()),
-            leases_lost: counter!(meter::LEASES_LOST, "type" => name.clone()),
             claims: Claims {
                 run: answer("run"),
                 alone: answer("alone"),
@@ -250,12 +249,10 @@ impl Meters {
         counter.increment(1);
     }
 
-    /// Notes that a handler starts. `is_first` tells whether it is the event's first run: a retry is late on purpose, and so is
-    /// an event that a person has sent again.
-    pub(super) fn start(&self, event: &Event, is_first: bool, clock: &dyn Clock) -> Running<'_> {
-        if is_first && !event.by_hand {
-            let late = clock.shared().duration_since(event.due());
-            self.lateness.record(Duration::try_from(late).unwrap_or_default());
+    /// Notes that a handler starts, and how late.
+    pub(super) fn start(&self, late: Option<Duration>) -> Running<'_> {
+        if let Some(late) = late {
+            self.lateness.record(late);
         }
         self.in_flight.increment(1.0);
         Running { meters: self, since: Instant::now() }

@@ -11,19 +11,19 @@
 //! A crash at any point repeats work and loses nothing: a follow-up is confirmed by the broker before the event is settled,
 //! and the event is settled before its delivery is acknowledged.
 
-mod register_calls;
+mod pace;
 mod steps;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use futures_util::future::OptionFuture;
+use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::{
     task::JoinSet,
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-use self::register_calls::RegisterCalls;
+use self::pace::Pace;
 use super::{
     busy_wait::BusyPlaces,
     consumer::Consumer,
@@ -34,7 +34,7 @@ use super::{
     open::{CopyReason, NotDue},
     stage::{Detour, Disposition, Ended, Ran, Ready},
 };
-use crate::ports::{Delivery, Written};
+use crate::ports::{Delivery, RegisterError, SettledAndClaimed, Written};
 
 /// The most events of one call to the register, of each kind. A script over them takes a few milliseconds, in which Redis
 /// serves nobody else.
@@ -56,7 +56,7 @@ pub(super) async fn work(lane: Arc<Lane>, until: CancellationToken) {
             () = until.cancelled(), if !is_ending => {}
             () = state.gate.changed() => {}
             () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
-            Some(answered) = OptionFuture::from(state.calls.under_way.as_mut()) => {
+            Some(answered) = OptionFuture::from(state.under_way.as_mut()) => {
                 state.answered(answered);
                 state.join_all_ready().await;
             }
@@ -84,7 +84,11 @@ struct Loop {
     waiting: VecDeque<Ready>,
     /// The places of events that wait in memory for a reference that is busy.
     busy: BusyPlaces,
-    calls: RegisterCalls,
+    /// The call to the register that is under way.
+    under_way: Option<BoxFuture<'static, CallEnd>>,
+    /// How many events the call under way claims.
+    claiming: usize,
+    pace: Pace,
     /// The runs. An event keeps its place while it waits for its next try in place.
     running: JoinSet<Ran>,
     /// Events that wait to be settled.
@@ -100,6 +104,14 @@ struct Loop {
     written: VecDeque<Written>,
 }
 
+/// The end of a call to the register: what it was about, and its answers.
+struct CallEnd {
+    asked: Instant,
+    settles: Vec<Ended>,
+    claims: Vec<Ready>,
+    answers: Result<SettledAndClaimed, RegisterError>,
+}
+
 impl Loop {
     fn new(lane: Arc<Lane>, until: CancellationToken) -> Self {
         Self {
@@ -108,7 +120,9 @@ impl Loop {
             consumer: Consumer::new(&lane),
             waiting: VecDeque::new(),
             busy: BusyPlaces::default(),
-            calls: RegisterCalls::new(lane.common.register.pace()),
+            under_way: None,
+            claiming: 0,
+            pace: Pace::new(lane.common.register.pace()),
             running: JoinSet::new(),
             finished: VecDeque::new(),
             detours: JoinSet::new(),
@@ -130,7 +144,7 @@ impl Loop {
     }
 
     fn ask_gate(&mut self) -> (Intake, Option<Instant>, usize) {
-        self.gate.ask(self.lane.concurrency.saturating_sub(self.running.len() + self.calls.claiming))
+        self.gate.ask(self.lane.concurrency.saturating_sub(self.running.len() + self.claiming))
     }
 
     /// Does all that can be done now. Returns when more can be done although nothing else wakes the loop.
@@ -176,7 +190,7 @@ impl Loop {
     /// Tells the breaker for how many events a grant of a probe would be of use.
     fn note_in_hand(&self, could_start: usize) {
         if let Some(breaker) = &self.lane.breaker {
-            breaker.has_in_hand(could_start.min(self.waiting.len()) + self.calls.claiming);
+            breaker.has_in_hand(could_start.min(self.waiting.len()) + self.claiming);
         }
     }
 
@@ -185,14 +199,27 @@ impl Loop {
     fn call_register(&mut self, starts: usize) -> Option<Instant> {
         let claims = starts.min(LARGEST).min(self.waiting.len());
         let settles = self.finished.len().min(LARGEST);
+        // The end of the call that is under way wakes the loop.
+        if self.under_way.is_some() || settles + claims == 0 {
+            return None;
+        }
         let most = self.lane.concurrency.min(self.lane.prefetch.into());
-        let may_begin_at = self.calls.may_begin_at(settles + claims, most)?;
+        let may_begin_at = self.pace.may_begin_at(settles + claims, most);
         if may_begin_at > Instant::now() {
             return Some(may_begin_at);
         }
-        let claims = self.waiting.drain(..claims).collect();
-        let settles = self.finished.drain(..settles).collect();
-        self.calls.begin(&self.lane, settles, claims);
+        let mut claims: Vec<_> = self.waiting.drain(..claims).collect();
+        let settles: Vec<_> = self.finished.drain(..settles).collect();
+        self.pace.begins(Instant::now());
+        self.claiming = claims.len();
+        let lane = Arc::clone(&self.lane);
+        self.under_way = Some(Box::pin(async move {
+            let settle: Vec<_> = settles.iter().filter_map(|ended| ended.settle(lane.terms)).collect();
+            let claim: Vec<_> = claims.iter_mut().map(|ready| ready.claim(false, lane.terms)).collect();
+            let asked = Instant::now();
+            let answers = lane.common.register.settle_and_claim(&settle, &claim).await;
+            CallEnd { asked, settles, claims, answers }
+        }));
         None
     }
 
@@ -308,7 +335,7 @@ impl Loop {
     fn give_back(&mut self, mut ready: Ready) {
         if ready.work.token.is_none() {
             self.lane.counters.given_back();
-            self.written(Disposition::GiveBack.answer(ready.into_receipt()));
+            self.written(ready.into_receipt().answer(Disposition::GiveBack));
             return;
         }
         // The claim may have been granted, and only the answer was lost.
@@ -343,7 +370,7 @@ impl Loop {
             self.yielding = None;
             return;
         }
-        let is_idle = self.calls.under_way.is_none() && self.finished.is_empty();
+        let is_idle = self.under_way.is_none() && self.finished.is_empty();
         let since = *self.yielding.get_or_insert_with(Instant::now);
         if is_idle || since.elapsed() >= A_WHILE {
             (self.permit, self.yielding) = (None, None);
@@ -353,7 +380,7 @@ impl Loop {
     fn is_over(&self) -> bool {
         self.until.is_cancelled()
             && self.consumer.idle_until().is_some()
-            && self.calls.under_way.is_none()
+            && self.under_way.is_none()
             && (self.waiting.is_empty() && self.finished.is_empty())
             && (self.running.is_empty() && self.detours.is_empty())
     }

@@ -16,6 +16,7 @@ use crate::{
         event::Event,
         reason::cut_reason,
         settlement::{self, Decision, Finish, Next, Outcome, Ran},
+        time,
         transition::{Then, Transition},
         ttl::{roughly, say},
         words::plain,
@@ -72,7 +73,7 @@ impl Lane {
                 let tried = claimed.tries().saturating_add(1);
                 let then = if self.spec.keeps_order() { Then::Block { after } } else { Then::InPlace { tried, after } };
                 let failure = Transition::failed(&failed, took, self.spec.retry.max_attempts, then);
-                self.tell(claimed.event(), &failure);
+                self.common.journal.tell(&self.counters, claimed.event(), &failure);
                 claimed.fail(failed);
                 Err(NotSettled::Again(after))
             }
@@ -122,10 +123,12 @@ impl Lane {
         let lost = run.lost.clone();
         // Tells code that the handler has left running elsewhere, in a thread, that its run is over.
         let _over = lost.clone().drop_guard();
-        let is_first = run.event.attempts == 0 && claimed.tries() == 0;
+        // A retry is late on purpose, and so is an event that a person has sent again.
+        let is_timed = run.event.attempts == 0 && claimed.tries() == 0 && !run.event.by_hand;
+        let late = is_timed.then(|| time::until(run.event.due(), self.common.clock.shared()));
         let span = trace::run(&self.common.traces, &run.event, claimed.tries());
-        self.tell(&run.event, &Transition::Started);
-        let running = self.meters.start(&run.event, is_first, &*self.common.clock);
+        self.common.journal.tell(&self.counters, &run.event, &Transition::Started);
+        let running = self.meters.start(late);
         // A panic ends the run, and not the worker.
         let handling =
             AssertUnwindSafe(async { self.handler.handle(run).await }).catch_unwind().instrument(span.clone());

@@ -87,7 +87,7 @@ impl Lane {
             Decision::Requeue { at, reason } => self.requeue(event, time::ceil_millis(at), reason).await?,
         };
         if let Some(transition) = transition {
-            self.tell(event, &transition);
+            self.common.journal.tell(&self.counters, event, &transition);
         }
         fail_point!("work.followed-up");
         Ok(end)
@@ -207,7 +207,7 @@ impl Lane {
         let wait = BUSY.as_duration().saturating_mul(1 << event.busy.min(8)).min(LONGEST_BUSY);
         let copy = Event { busy: event.busy.saturating_add(1), ..event.clone() };
         self.send_on(&copy, wait).await?;
-        self.tell(event, &Transition::PutOff);
+        self.common.journal.tell(&self.counters, event, &Transition::PutOff);
         if is_expected {
             self.common.expect_back(wait + ON_ITS_WAY);
         }

@@ -62,7 +62,7 @@ impl Common {
     /// Tells what `topology status` asks for, and learns whether the register was emptied.
     pub(super) async fn report(&self) {
         self.register.look_for_loss();
-        self.count_emptied();
+        self.health.count_emptied();
         let (ended, unrecorded) = (self.journal.take_ended(), self.journal.take_unrecorded());
         if (!ended.is_empty() || unrecorded.records > 0)
             && let Err(error) = self.register.report_runs(&ended, &unrecorded).await

@@ -18,6 +18,7 @@ use super::{
     counters::{Counters, Meters, Totals},
     error::WorkError,
     isolation::Isolation,
+    journal::Journal,
     late::LateRuns,
     leases::Leases,
     readiness::{Readiness, TypeReadiness},
@@ -25,15 +26,12 @@ use super::{
 };
 use crate::{
     domain::{
-        event::Event,
         register::Terms,
         spec::{Topology, TypeSpec},
-        transition::Transition,
         words::{EventType, plain},
     },
     handler::Handler,
-    journal::Journal,
-    outage::{BrokerOutage, ConsumerOutage, HandlerHealth, Health, RegisterHealth, Side},
+    outage::{BrokerOutage, ConsumerOutage, HandlerHealth, Health, RegisterHealth},
     ports::{Broker, Clock, Delivery, Register, RegisterError},
     routes::Routes,
     trace::Traces,
@@ -64,15 +62,6 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Tells what has happened to an event.
-    pub(super) fn tell(&self, event: &Event, transition: &Transition) {
-        self.counters.count(transition);
-        if *transition == Transition::LeaseLost {
-            self.meters.leases_lost.increment(1);
-        }
-        self.common.journal.tell(event, transition);
-    }
-
     /// Notes a call about an event that failed, and for which the event does not wait.
     pub(super) fn unanswered(&self, asked: Instant, error: &RegisterError, id: &str, consequence: &str) {
         self.common.unanswered(asked, error, (id, self.event_type.as_str()), consequence);
@@ -168,23 +157,11 @@ impl Common {
 
     /// Notes that a call to the register, made at `asked`, had no answer.
     pub(super) fn register_failed(&self, asked: Instant, error: &RegisterError) {
-        self.count_emptied();
         // Waiting would not help: a person has to say whose register it is.
         if let RegisterError::InUse { .. } = error {
             self.fail(WorkError::Register(error.clone()));
         }
         self.health.failed(asked, error);
-    }
-
-    /// Notes that a call to the register about events, made at `asked`, was answered.
-    pub(super) fn register_answered(&self, asked: Instant) {
-        self.count_emptied();
-        self.health.answered(asked);
-    }
-
-    /// Any call may be the first to find the register emptied.
-    pub(super) fn count_emptied(&self) {
-        Side::Worker.count_emptied(self.register.times_emptied());
     }
 
     /// Notes a call about an event that failed, and for which the event does not wait. An outage is logged once, and not for

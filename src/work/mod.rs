@@ -6,6 +6,7 @@
 //! - `gate`: may a type take and start events? `switches`, `switch_reader`: what people have paused. `breaker`: too many of its runs
 //!   were errors; `breakers`: what other workers count.
 //! - `consumer`, `open`, `execute`, `follow_up`: the steps, in the order of the way; `not_run`: an event that does not go on.
+//! - `journal`: is told what has happened to an event.
 //! - `source`: messages of a foreign queue become events.
 //! - `alone`: the same steps for one event by itself; `ordered` and `quarantine` use it.
 //! - `isolation`, `late`, `leases`, `renewal`, `busy_wait`, `counters`, `readiness`: what the steps need.
@@ -29,6 +30,7 @@ mod follow_up;
 mod gate;
 mod healing;
 mod isolation;
+mod journal;
 mod lane;
 mod late;
 mod leases;

@@ -66,7 +66,7 @@ impl Lane {
     async fn tell_dropped(&self, event: &Event, claimed: &ClaimAnswer) {
         let id = plain(&event.id);
         if *claimed == ClaimAnswer::Replaced {
-            self.tell(event, &Transition::Replaced);
+            self.common.journal.tell(&self.counters, event, &Transition::Replaced);
         } else {
             self.counters.stale();
         }
@@ -120,7 +120,7 @@ impl Lane {
             self.common.register_failed(asked, &error);
             return Detour::Ready(ready);
         }
-        self.common.register_answered(asked);
+        self.common.health.answered(asked);
         self.leave_unreadable(ready, error).await
     }
 
@@ -193,9 +193,12 @@ impl Lane {
 
     /// Like [`answer`](Self::answer), for a delivery that holds no due event too.
     pub(super) async fn answer_receipt(&self, receipt: Box<dyn Receipt>, disposition: Disposition) {
+        let written = receipt.answer(disposition);
         if disposition == Disposition::GiveBack {
             self.counters.given_back();
+        } else {
+            fail_point!("work.acknowledged");
         }
-        disposition.answer(receipt).await;
+        written.await;
     }
 }

@@ -36,7 +36,7 @@ pub(super) async fn renew(common: &Common, lanes: &[Arc<Lane>]) {
                 if let Some(event) = lost
                     && let Some(lane) = lanes.iter().find(|lane| lane.event_type == event.event_type)
                 {
-                    lane.tell(&event, &Transition::LeaseLost);
+                    common.journal.tell(&lane.counters, &event, &Transition::LeaseLost);
                 }
             }
         }

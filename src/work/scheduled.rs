@@ -248,7 +248,7 @@ impl Lane {
             let asked = Instant::now();
             match schedules::change(&*self.common.register, link.schedule.as_str(), last, &mut change).await {
                 Ok(state) => {
-                    self.common.register_answered(asked);
+                    self.common.health.answered(asked);
                     return Ok(state);
                 }
                 Err(error) => {

@@ -69,15 +69,6 @@ impl Disposition {
     pub(super) fn after(published: Result<(), Self>) -> Self {
         published.err().unwrap_or(Self::AcknowledgeAtOnce)
     }
-
-    /// Answers a delivery.
-    pub(super) fn answer(self, receipt: Box<dyn Receipt>) -> Written {
-        let written = receipt.answer(self);
-        if self != Self::GiveBack {
-            fail_point!("work.acknowledged");
-        }
-        written
-    }
 }
 
 /// A delivery whose event is due, and waits until its handler may start.
@@ -343,7 +334,7 @@ impl Ended {
     /// Returns the delivery as one that the register has settled, or that has no register, and tells it.
     pub(super) fn settled(self, lane: &Lane) -> Settled {
         if let Some(transition) = &self.untold {
-            lane.tell(&self.work.event, transition);
+            lane.common.journal.tell(&lane.counters, &self.work.event, transition);
         }
         Settled { work: self.work }
     }
@@ -363,17 +354,19 @@ impl Settled {
     pub(super) fn acknowledge(self) -> Written {
         fail_point!("work.settled");
         let Work { event, receipt, run, delivered, deadline, .. } = *self.work;
-        let Some(why) = receipt.taken_back() else {
-            let Some(redelivery) = run.as_ref().and_then(HeldRun::redelivery) else {
-                return Disposition::Acknowledge.answer(receipt);
-            };
+        let receipt = if let Some(why) = receipt.taken_back() {
+            log_late(&event, &why, delivered, deadline);
+            run.and_then(HeldRun::settled_late).unwrap_or(receipt)
+        } else if let Some(redelivery) = run.as_ref().and_then(HeldRun::redelivery) {
             // The connection of this delivery is lost, though the worker has not noticed it yet.
             drop(receipt.acknowledge());
-            return Disposition::Acknowledge.answer(redelivery);
+            redelivery
+        } else {
+            receipt
         };
-        log_late(&event, &why, delivered, deadline);
-        let redelivery = run.and_then(HeldRun::settled_late);
-        Disposition::Acknowledge.answer(redelivery.unwrap_or(receipt))
+        let written = receipt.acknowledge();
+        fail_point!("work.acknowledged");
+        written
     }
 }
 

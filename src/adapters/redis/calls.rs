@@ -18,6 +18,7 @@ use super::{
     RedisRegister, TOGETHER,
     client::Within,
     items::{Item, Now, Timely},
+    loss::Marks,
     scripts,
 };
 use crate::{
@@ -120,30 +121,6 @@ impl RedisRegister {
         answers.collect::<Option<_>>().ok_or_else(unexpected)
     }
 
-    async fn settle_and_claim_shard(
-        &self,
-        shard: u16,
-        settles: Placed<&Settle>,
-        claims: Placed<&Claim>,
-    ) -> Result<(Placed<Result<(), RegisterError>>, Placed<Result<ClaimAnswer, RegisterError>>), RegisterError> {
-        let mut script = self.begin(&scripts::SETTLE_AND_CLAIM, shard);
-        script.arg(settles.len());
-        for (_, settle) in &settles {
-            script.arg(settle.argument(&self.keys));
-        }
-        for (_, claim) in &claims {
-            script.arg(claim.argument(&self.keys));
-        }
-        let (raw, failures) = self.call::<i64>(&script, shard, self.limit.into()).await?;
-        let (answered, asked) = (raw.len(), settles.len() * Settle::VALUES + claims.len() * Claim::VALUES);
-        if answered != asked {
-            return Err(self.client.unexpected(format!("{answered} values answer a call for {asked}")));
-        }
-        let (mut raw, mut failures) = (raw.into_iter(), failures.into_iter());
-        let settled = self.read_each(&settles, &mut raw, &mut failures)?;
-        Ok((settled, self.read_each(&claims, &mut raw, &mut failures)?))
-    }
-
     /// Reads the answers to items each of which may have a key that cannot be read.
     fn read_each<I: Item<Raw = i64>>(
         &self,
@@ -221,6 +198,28 @@ impl Register for RedisRegister {
         Ok(shown.map(|shown| shown.state))
     }
 
+    fn look_for_loss(&self) {
+        let Some((born, is_counted)) = self.loss.begin() else { return };
+        let register = self.clone();
+        tokio::spawn(async move {
+            let mut texts = match register.ask_reports(&["loss", &born, if is_counted { "1" } else { "" }]).await {
+                Ok(texts) => texts.into_iter(),
+                Err(error) => {
+                    if is_counted {
+                        register.loss.counted();
+                    }
+                    return tracing::debug!(%error, "whether Redis was emptied is not known");
+                }
+            };
+            let marks = Marks { born: texts.next().unwrap_or_default(), lost: texts.next().unwrap_or_default() };
+            if register.loss.met(marks, is_counted) {
+                // A counter that is missing by now was lost with what is counted here.
+                register.counters.forget();
+                register.count_emptied();
+            }
+        });
+    }
+
     fn times_emptied(&self) -> u64 {
         self.emptied.swap(0, Ordering::Relaxed)
     }
@@ -257,8 +256,26 @@ impl Register for RedisRegister {
         let (mut settles, mut claims) = (self.by_shard(settles), self.by_shard(claims));
         let shards: BTreeSet<u16> = settles.keys().chain(claims.keys()).copied().collect();
         let calls = shards.into_iter().map(|shard| {
-            let (settles, claims) = (settles.remove(&shard), claims.remove(&shard));
-            self.settle_and_claim_shard(shard, settles.unwrap_or_default(), claims.unwrap_or_default())
+            let settles = settles.remove(&shard).unwrap_or_default();
+            let claims = claims.remove(&shard).unwrap_or_default();
+            async move {
+                let mut script = self.begin(&scripts::SETTLE_AND_CLAIM, shard);
+                script.arg(settles.len());
+                for (_, settle) in &settles {
+                    script.arg(settle.argument(&self.keys));
+                }
+                for (_, claim) in &claims {
+                    script.arg(claim.argument(&self.keys));
+                }
+                let (raw, failures) = self.call::<i64>(&script, shard, self.limit.into()).await?;
+                let (answered, asked) = (raw.len(), settles.len() * Settle::VALUES + claims.len() * Claim::VALUES);
+                if answered != asked {
+                    return Err(self.client.unexpected(format!("{answered} values answer a call for {asked}")));
+                }
+                let (mut raw, mut failures) = (raw.into_iter(), failures.into_iter());
+                let settled = self.read_each(&settles, &mut raw, &mut failures)?;
+                Ok((settled, self.read_each(&claims, &mut raw, &mut failures)?))
+            }
         });
         let (settled, claimed) = all(calls).await?.into_iter().unzip();
         Ok(SettledAndClaimed { settled: in_order(settled), claimed: in_order(claimed) })

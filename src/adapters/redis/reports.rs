@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{RedisRegister, ReportedClock, loss::Marks, scripts};
+use super::{RedisRegister, ReportedClock, scripts};
 use crate::{
     adapters::oldest::longest_waiting,
     domain::{
@@ -35,7 +35,7 @@ const OLDEST: (usize, usize) = (50, 20);
 const AT_A_TIME: usize = 10;
 
 impl RedisRegister {
-    async fn ask_reports(&self, arguments: &[&str]) -> Result<Vec<String>, RegisterError> {
+    pub(super) async fn ask_reports(&self, arguments: &[&str]) -> Result<Vec<String>, RegisterError> {
         let mut script = self.begin(&scripts::REPORTS, SHARD);
         for argument in arguments {
             script.arg(argument);
@@ -103,28 +103,6 @@ impl Reports for RedisRegister {
     async fn report_clock(&self, ahead: SignedDuration, length: Duration) -> Result<(), RegisterError> {
         let report = ReportedClock::here(ahead).text();
         self.ask_reports(&["wrong_clock", &report, &millis(length).to_string()]).await.map(drop)
-    }
-
-    fn look_for_loss(&self) {
-        let Some((born, is_counted)) = self.loss.begin() else { return };
-        let register = self.clone();
-        tokio::spawn(async move {
-            let mut texts = match register.ask_reports(&["loss", &born, if is_counted { "1" } else { "" }]).await {
-                Ok(texts) => texts.into_iter(),
-                Err(error) => {
-                    if is_counted {
-                        register.loss.counted();
-                    }
-                    return tracing::debug!(%error, "whether Redis was emptied is not known");
-                }
-            };
-            let marks = Marks { born: texts.next().unwrap_or_default(), lost: texts.next().unwrap_or_default() };
-            if register.loss.met(marks, is_counted) {
-                // A counter that is missing by now was lost with what is counted here.
-                register.counters.forget();
-                register.count_emptied();
-            }
-        });
     }
 
     async fn oldest_due(&self, types: &[EventType], now: Timestamp) -> Result<Vec<Option<Timestamp>>, RegisterError> {

@@ -8,7 +8,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Loop, register_calls::CallEnd};
+use super::{CallEnd, Loop};
 use crate::{
     domain::{register::ClaimAnswer, settlement::Decision},
     ports::{RegisterError, Written},
@@ -24,7 +24,8 @@ impl Loop {
     /// Takes the answers to the call.
     pub(super) fn answered(&mut self, answered: CallEnd) {
         let CallEnd { asked, settles, claims, answers } = answered;
-        self.calls.ended(answers.is_ok());
+        (self.under_way, self.claiming) = (None, 0);
+        self.pace.ended(answers.is_ok());
         let common = Arc::clone(&self.lane.common);
         let answers = match answers {
             Ok(answers) => answers,
@@ -40,7 +41,7 @@ impl Loop {
                 return;
             }
         };
-        common.register_answered(asked);
+        common.health.answered(asked);
         for (ended, answer) in settles.into_iter().zip(answers.settled) {
             if answer.is_ok() {
                 self.acknowledge(ended);

@@ -1,4 +1,4 @@
-//! The journal: it is told what has happened to an event, once at each place, and says it in the log, on the stream of
+//! The journal: it is told what has happened to an event, once at each place, counts it, and says it in the log, on the stream of
 //! the life of events, and to those who observe.
 
 use std::{
@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use super::counters::Counters;
 use crate::{
     domain::{
         event::Event,
@@ -20,36 +21,36 @@ use crate::{
 };
 
 /// A function that is told what happens to events.
-pub(crate) type Observer = Arc<dyn Fn(&Event, &Transition) + Send + Sync>;
+pub(super) type Observer = Arc<dyn Fn(&Event, &Transition) + Send + Sync>;
 
 /// The most characters of an error that `topology status` is told.
 const ERROR: usize = 200;
 
 /// Whom a worker tells what happens to its events.
 #[derive(Default)]
-pub(crate) struct Journal {
+pub(super) struct Journal {
     observers: Vec<Observer>,
     records: Arc<Records>,
     ended: Mutex<BTreeMap<EventType, EndedRuns>>,
 }
 
 impl Journal {
-    pub(crate) fn new(observers: Vec<Observer>, records: Arc<Records>) -> Self {
+    pub(super) fn new(observers: Vec<Observer>, records: Arc<Records>) -> Self {
         Self { observers, records, ended: Mutex::default() }
     }
 
     /// Returns what publishes the records of events.
-    pub(crate) fn records(&self) -> &Records {
+    pub(super) fn records(&self) -> &Records {
         &self.records
     }
 
     /// Returns the runs that have ended since the last call, by type.
-    pub(crate) fn take_ended(&self) -> BTreeMap<EventType, EndedRuns> {
+    pub(super) fn take_ended(&self) -> BTreeMap<EventType, EndedRuns> {
         std::mem::take(&mut self.ended.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the records that the broker has not taken since the last call.
-    pub(crate) fn take_unrecorded(&self) -> Unrecorded {
+    pub(super) fn take_unrecorded(&self) -> Unrecorded {
         self.records.take_dropped()
     }
 
@@ -76,8 +77,9 @@ impl Journal {
         }
     }
 
-    /// Tells what has happened to an event.
-    pub(crate) fn tell(&self, event: &Event, transition: &Transition) {
+    /// Tells what has happened to an event. `counters` are those of its type.
+    pub(super) fn tell(&self, counters: &Counters, event: &Event, transition: &Transition) {
+        counters.count(transition);
         log(event, transition);
         self.count(event, transition);
         self.records.tell(event, transition);

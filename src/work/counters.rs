@@ -45,6 +45,7 @@ macro_rules! counters {
         /// The counters of one type. Each counts in the worker's totals and in a metric.
         pub(super) struct Counters {
             totals: Arc<Totals>,
+            /// In no total.
             leases_lost: Counter,
             $($field: Counter),*
         }
@@ -249,7 +250,7 @@ impl Meters {
         counter.increment(1);
     }
 
-    /// Notes that a handler starts, and how late.
+    /// Notes that a handler starts, and how late, unless it is late on purpose.
     pub(super) fn start(&self, late: Option<Duration>) -> Running<'_> {
         if let Some(late) = late {
             self.lateness.record(late);

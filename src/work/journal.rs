@@ -54,7 +54,7 @@ impl Journal {
         self.records.take_dropped()
     }
 
-    fn count(&self, event: &Event, transition: &Transition) {
+    fn note_end(&self, event: &Event, transition: &Transition) {
         let error = match transition {
             Transition::Done { .. } | Transition::Discarded { .. } | Transition::Requeued { .. } => None,
             // The attempt ends with its last try.
@@ -81,7 +81,7 @@ impl Journal {
     pub(super) fn tell(&self, counters: &Counters, event: &Event, transition: &Transition) {
         counters.count(transition);
         log(event, transition);
-        self.count(event, transition);
+        self.note_end(event, transition);
         self.records.tell(event, transition);
         for observer in &self.observers {
             // An observer that panics must not end the event loop.

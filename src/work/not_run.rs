@@ -193,10 +193,12 @@ impl Lane {
 
     /// Like [`answer`](Self::answer), for a delivery that holds no due event too.
     pub(super) async fn answer_receipt(&self, receipt: Box<dyn Receipt>, disposition: Disposition) {
-        let written = receipt.answer(disposition);
-        if disposition == Disposition::GiveBack {
+        let is_back = disposition == Disposition::GiveBack;
+        if is_back {
             self.counters.given_back();
-        } else {
+        }
+        let written = receipt.answer(disposition);
+        if !is_back {
             fail_point!("work.acknowledged");
         }
         written.await;

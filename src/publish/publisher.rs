@@ -123,7 +123,7 @@ struct Draft {
 
 /// An event that was sent in its turn.
 struct Begun {
-    draft: Draft,
+    draft: Box<Draft>,
     version: Option<i64>,
     /// Whether it should have a version and has none.
     unversioned: bool,
@@ -234,7 +234,8 @@ impl Publisher {
         let mut draft = shared.draft(event);
         let span = draft.as_mut().map_or_else(|_| Span::none(), |draft| trace::publish(&self.traces, &mut draft.event));
         // Reserved now and not at the first poll, so that the order of the calls is the order of the versions.
-        let version = draft.as_ref().ok().and_then(|Draft { event, due, terms, .. }| {
+        let version = draft.as_ref().ok().and_then(|draft| {
+            let Draft { event, due, terms, .. } = &**draft;
             let slot = event.stamp.slot.clone();
             let competes = !matches!(slot, DedupSlot::Event(_));
             let reserve = || Reserve { subject: event.subject(), slot, due: *due, asked_by: None, terms: *terms };
@@ -303,7 +304,8 @@ impl Publisher {
 }
 
 impl PublisherInner {
-    fn draft(&self, new: NewEvent) -> Result<Draft, PublishError> {
+    /// Returns the draft of an event. It is boxed, because several futures take it from one another.
+    fn draft(&self, new: NewEvent) -> Result<Box<Draft>, PublishError> {
         let types = &self.topology.types;
         let known = types.get_key_value(new.event_type.as_str());
         let (event_type, spec) = known.ok_or_else(|| UnknownType::among(&new.event_type, types.keys()))?;
@@ -346,7 +348,7 @@ impl PublisherInner {
         let due = nbf.map_or(due, |nbf| nbf.max(time::ceil_millis(shared)));
         event.stamp = CopyVersion { slot, version: 0, generation: 0 };
         let route = self.routes.after(delay);
-        Ok(Draft {
+        Ok(Box::new(Draft {
             event,
             route,
             due,
@@ -354,7 +356,7 @@ impl PublisherInner {
             terms: spec.terms(&self.topology.redis),
             register: spec.register,
             keeps: spec.keep_payload,
-        })
+        }))
     }
 
     fn lines(&self) -> Lines {
@@ -365,13 +367,13 @@ impl PublisherInner {
     /// Sends an event, as soon as it has its version and there is room. Only its confirm is left to wait for.
     async fn send(
         self: Arc<Self>,
-        mut draft: Draft,
+        mut draft: Box<Draft>,
         version: Option<impl Future<Output = Option<i64>>>,
         room: Arc<Semaphore>,
         deadline: Instant,
     ) -> Begun {
         let version = OptionFuture::from(version).await.flatten();
-        let Draft { event, route, asked, terms, .. } = &mut draft;
+        let Draft { event, route, asked, terms, .. } = &mut *draft;
         let unversioned = version.is_none() && !matches!(event.stamp.slot, DedupSlot::Event(_));
         match version {
             Some(version) => event.stamp.version = version,
@@ -400,7 +402,7 @@ impl PublisherInner {
     ) -> Result<Published, PublishError> {
         let begun = timeout_at(deadline, begun).await.map_err(|_| PublishError::Timeout)?;
         let Begun { draft, version, unversioned, limit, deadline, given, room } = begun.ok_or(BrokerError::Closed)?;
-        let Draft { event, route, due, terms, register, keeps, .. } = &draft;
+        let Draft { event, route, due, terms, register, keeps, .. } = &*draft;
         // The delay is computed anew for each try. Nothing is sent after the limit, because the adapter drops a publish whose
         // caller is gone.
         let again = || {

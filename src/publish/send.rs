@@ -8,17 +8,19 @@
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use backon::Retryable;
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::future::BoxFuture;
 use tokio::{
     runtime::Handle,
     select,
     sync::oneshot,
-    task::{unconstrained, yield_now},
+    task::unconstrained,
     time::{Instant, timeout_at},
 };
 
@@ -31,9 +33,6 @@ use crate::{
 
 /// A beginning that waits, and where its result goes.
 type Waiting<T> = (BoxFuture<'static, T>, oneshot::Sender<T>);
-
-/// The most results that a task hands out together. One by one, each would wake its caller, mostly on another thread.
-const TOGETHER: usize = 32;
 
 /// The publishes of one type that have not begun.
 pub(super) struct Line<T> {
@@ -54,7 +53,8 @@ impl<T: Send + 'static> Line<T> {
             let mut waiting = self.lock();
             if waiting.is_none()
                 // Unconstrained: a caller that has used up its turn would leave its publish to the task.
-                && let Some(begun) = unconstrained(&mut beginning).now_or_never()
+                && let Poll::Ready(begun) =
+                    pin!(unconstrained(&mut beginning)).poll(&mut Context::from_waker(Waker::noop()))
             {
                 return Some(begun);
             }
@@ -94,36 +94,17 @@ struct Task<T: Send + 'static> {
 
 impl<T: Send + 'static> Task<T> {
     async fn run(mut self) {
-        let mut results = Vec::with_capacity(TOGETHER);
-        while let Some((mut beginning, mut reply)) = self.line.next() {
-            if reply.is_closed() {
-                continue;
-            }
-            if let Some(begun) = unconstrained(&mut beginning).now_or_never() {
-                results.push((reply, begun));
-            } else {
-                hand_out(&mut results);
-                select! {
-                    biased;
-                    () = reply.closed() => {}
-                    begun = beginning => results.push((reply, begun)),
+        while let Some((beginning, mut reply)) = self.line.next() {
+            select! {
+                biased;
+                () = reply.closed() => {}
+                begun = beginning => {
+                    // Fails if the caller was dropped a moment ago.
+                    let _ = reply.send(begun);
                 }
-            }
-            if results.len() >= TOGETHER {
-                hand_out(&mut results);
-                // Beginnings that are ready use up no turn of the task.
-                yield_now().await;
             }
         }
         self.has_ended = true;
-        hand_out(&mut results);
-    }
-}
-
-fn hand_out<T>(results: &mut Vec<(oneshot::Sender<T>, T)>) {
-    for (reply, begun) in results.drain(..) {
-        // Fails if the caller was dropped a moment ago.
-        let _ = reply.send(begun);
     }
 }
 

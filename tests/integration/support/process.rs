@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{self, Write as _},
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{ExitStatus, Output, Stdio},
@@ -141,19 +142,20 @@ impl Ended {
     }
 }
 
-/// A process that runs until a test ends it.
+/// A process that runs until a test ends it. If the test fails before, it tells what the process has written.
 pub(crate) struct Process {
-    child: Child,
+    /// `None` once the process has ended.
+    child: Option<Child>,
     line: CommandLine,
 }
 
 impl Process {
     pub(crate) fn spawn(mut command: Command) -> Self {
-        Self { line: CommandLine::of(command.as_std()), child: command.spawn().unwrap() }
+        Self { line: CommandLine::of(command.as_std()), child: Some(command.spawn().unwrap()) }
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.child.id().expect("the process has ended")
+        self.child.as_ref().and_then(Child::id).expect("the process has ended")
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -170,16 +172,17 @@ impl Process {
 
     /// Returns the exit status if the process has ended.
     pub(crate) fn try_ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().unwrap()
+        self.child.as_mut().unwrap().try_wait().unwrap()
     }
 
     /// Waits until the process ends. Kills one that does not, and tells what it has written.
     pub(crate) async fn ended(mut self) -> Ended {
-        let in_time = tokio::time::timeout(PATIENCE, self.child.wait()).await.is_ok();
+        let mut child = self.child.take().unwrap();
+        let in_time = tokio::time::timeout(PATIENCE, child.wait()).await.is_ok();
         if !in_time {
-            self.child.start_kill().unwrap();
+            child.start_kill().unwrap();
         }
-        let output = self.child.wait_with_output().await.unwrap();
+        let output = child.wait_with_output().await.unwrap();
         assert!(in_time, "the process did not end within {PATIENCE:?}: {output:?}");
         Ended::of(&self.line, output)
     }
@@ -187,7 +190,7 @@ impl Process {
     /// Waits until the process ends, and sends it the signal again and again meanwhile.
     pub(crate) async fn ended_by(mut self, signal: Signal) -> Ended {
         let again = async || {
-            let status = self.child.try_wait().unwrap();
+            let status = self.try_ended();
             if status.is_none() {
                 self.signal(signal);
             }
@@ -201,5 +204,16 @@ impl Process {
     pub(crate) async fn stop(self) -> Value {
         self.signal(Signal::TERM);
         self.ended().await.expect(0).summary()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take().filter(|_| std::thread::panicking()) else { return };
+        // One read gets all that a pipe can hold. It does not block, because tokio's pipes do not.
+        let mut stderr = vec![0; 64 * 1024];
+        let read = child.stderr.as_ref().and_then(|pipe| rustix::io::read(pipe, &mut stderr).ok()).unwrap_or_default();
+        let (line, ended, stderr) = (&self.line, child.try_wait(), String::from_utf8_lossy(&stderr[..read]));
+        let _ = writeln!(io::stderr(), "{line:?} (ended: {ended:?}) has written: {stderr}");
     }
 }

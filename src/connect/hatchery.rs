@@ -79,8 +79,8 @@ pub enum ConnectError {
     Register(#[from] RegisterError),
 }
 
-/// How long the calls of [`Events`] wait for Redis: longer than a publish does, because they read in batches.
-const EVENTS_LIMIT: Duration = Duration::from_secs(10);
+/// How long a program waits for Redis at its start, and in the calls of [`Events`], which read in batches: longer than a publish does.
+const PATIENT_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn events(
     topology: Arc<Topology>,
@@ -88,7 +88,7 @@ pub(super) fn events(
     register: RedisRegister,
     records: Arc<Records>,
 ) -> Events {
-    let register = Arc::new(register.with_limit(EVENTS_LIMIT));
+    let register = Arc::new(register.with_limit(PATIENT_LIMIT));
     let clock = register.clock();
     Events::telling(topology, broker, register.clone(), register, clock, records)
 }
@@ -195,7 +195,7 @@ impl Hatchery {
         LifeCycleReader::new(Arc::clone(&self.broker), Names::new(self.topology.name.clone()).life_cycle())
     }
 
-    /// Checks that Redis answers and accepts this client within a second.
+    /// Checks that Redis answers and accepts this client within ten seconds. If nothing listens there, this fails at once.
     ///
     /// For a program that should fail at its start if Redis is missing. Without this call a worker waits for Redis, and a
     /// publisher publishes without versions.
@@ -211,7 +211,7 @@ impl Hatchery {
     /// # }
     /// ```
     pub async fn require_register(&self) -> Result<(), RegisterError> {
-        self.register.ping().await
+        self.register.clone().with_limit(PATIENT_LIMIT).ping().await
     }
 
     /// Checks that the topology was applied: the broker has the exchange to which events are published.

@@ -72,6 +72,14 @@ async fn a_publisher_waits_for_a_version_as_long_as_version_wait_says() {
 }
 
 #[tokio::test]
+async fn a_program_that_requires_the_register_waits_for_a_redis_that_is_busy_at_its_start() {
+    let redis = Server::start(free_port(), &[]);
+    let hatchery = Declared::with_redis(TYPES, &redis.url).await.connect().await;
+    redis.say(&["CLIENT", "PAUSE", "2000", "ALL"]).await;
+    hatchery.require_register().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_worker_starts_nothing_without_redis_and_goes_on_once_it_is_back() {
     let port = free_port();
     let redis = Server::start(port, &[]);

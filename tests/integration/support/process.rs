@@ -144,7 +144,7 @@ impl Ended {
 
 /// A process that runs until a test ends it. If the test fails before, it tells what the process has written.
 pub(crate) struct Process {
-    /// `None` once the process has ended.
+    /// `None` once [`Process::ended`] waits for its end.
     child: Option<Child>,
     line: CommandLine,
 }

@@ -53,9 +53,7 @@ pub trait Broker: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the broker cannot be reached.
-    async fn record(&self, record: Message) -> Result<Confirming, BrokerError> {
-        self.send(record).await
-    }
+    async fn record(&self, record: Message) -> Result<Confirming, BrokerError>;
 
     /// Starts to consume a queue with a limit of `prefetch` unacknowledged deliveries. `unavailable` is why the handler is
     /// unavailable. It becomes an argument of the consumer, which the management UI and `topology status` show. `hold` is the
@@ -328,11 +326,9 @@ pub trait Reports: Send + Sync + 'static {
     /// Adds to the counts of the runs that have ended, by type, and of the records that the broker has not taken.
     async fn report_runs(
         &self,
-        _runs: &BTreeMap<EventType, EndedRuns>,
-        _unrecorded: &Unrecorded,
-    ) -> Result<(), RegisterError> {
-        Ok(())
-    }
+        runs: &BTreeMap<EventType, EndedRuns>,
+        unrecorded: &Unrecorded,
+    ) -> Result<(), RegisterError>;
     /// Tells `topology status` for this long that this machine's clock is so far ahead of Redis's.
     async fn report_clock(&self, _ahead: SignedDuration, _length: Duration) -> Result<(), RegisterError> {
         Ok(())
@@ -350,9 +346,7 @@ pub trait Register: NamedStates + Reports {
     /// Fails if the register does not answer.
     async fn ping(&self) -> Result<(), RegisterError>;
     /// Returns the register's URL without the password, for messages.
-    fn url(&self) -> String {
-        "-".to_owned()
-    }
+    fn url(&self) -> String;
     /// Begins to look whether the register was emptied since the last look, if that was a while ago, and tells the others if nobody
     /// has yet. [`times_emptied`](Self::times_emptied) counts it. Nobody waits for the look.
     fn look_for_loss(&self) {}

@@ -356,21 +356,8 @@ pub fn encode(event: &Event) -> Properties {
     properties
 }
 
-/// Returns the properties with which a poison delivery goes to dead-letter: those of the delivery, an id, the reason,
-/// and the reason as its failure. If the delivery's own failure header is not a text, that is the defect, so it stays
-/// for people to see.
-#[must_use]
-pub fn encode_poison(
-    incoming: &Incoming,
-    poison: &Poison,
-    now: Timestamp,
-    fresh_id: impl FnOnce() -> String,
-) -> Properties {
-    encode_buried(incoming.properties.clone(), &poison.to_string(), now, fresh_id)
-}
-
 /// Returns the properties with which a message goes to dead-letter for this reason: its own, an id, the reason, and the
-/// reason as its failure.
+/// reason as its failure. If the message's own failure header is not a text, that is the defect, so it stays for people to see.
 #[must_use]
 pub fn encode_buried(
     properties: Properties,

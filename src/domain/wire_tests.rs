@@ -212,7 +212,7 @@ fn bury(headers: Headers) -> Properties {
         body: "{}".into(),
     };
     let (poison, incoming) = *decode(&word("mail"), incoming, noon(), String::new).expect_err("no event");
-    encode_poison(&incoming, &poison, noon(), String::new)
+    encode_buried(incoming.properties, &poison.to_string(), noon(), String::new)
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::{
             event_info::EventInfo,
         },
         time::{self, millis_text},
-        wire::{self, kept},
+        wire::kept,
         words::{EventType, Reference},
     },
     publish::{
@@ -289,15 +289,7 @@ impl Sending {
 
     /// Returns the record of the new copy, unless it stays in its slot: then the settlement records it.
     fn record(&self) -> Option<Record> {
-        (!self.stays()).then(|| Record {
-            subject: self.subject.clone(),
-            slot: self.copy.stamp.slot.clone(),
-            version: self.copy.stamp.version,
-            due: self.at,
-            reason: self.copy.reason.clone(),
-            kept: Some(kept::encode(&wire::encode(&self.copy), &self.copy.payload)),
-            terms: self.terms,
-        })
+        (!self.stays()).then(|| kept::record(&self.copy, self.at, Some(usize::MAX), self.terms))
     }
 
     /// Returns the settlement of the former copy. In slot `f` there is none: the run of the new event makes the former copy stale

@@ -6,7 +6,6 @@ use crate::{
         event::Event,
         schedule::{
             definition::Definition,
-            rule::Arm,
             state::{ScheduleState, Wanted},
             template::Template,
         },
@@ -69,16 +68,12 @@ impl Repairer<'_> {
         // Somebody else may have changed the state so that it wants nothing any more.
         let (Some(wanted), Some(repaired)) = (wanted, repaired) else { return Ok(None) };
         let arm = wanted.arm();
-        self.publish(definition, arm).await?;
+        self.send(&Template::of(definition).event(arm, self.clock.shared())).await?;
         let digest = definition.digest();
         let now = self.clock.shared();
         let armed = |state: Option<ScheduleState>| Some(state?.armed(&digest, arm, now));
         states::change(self.register, definition.name.as_str(), Some(&repaired), armed).await?;
         Ok(Some(wanted))
-    }
-
-    async fn publish(&self, definition: &Definition, arm: Arm) -> Result<(), RepairError> {
-        self.send(&Template::of(definition).event(arm, self.clock.shared())).await
     }
 
     /// Publishes an event, and tells the register's index of it.

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    breaker::Breaker,
     isolation::{Permit, for_a_while},
     lane::Lane,
     stage::{Detour, Disposition, Ended, Granted, NotSettled, Ready, Settled},
@@ -56,7 +55,7 @@ impl Lane {
                 // Before the wait for the permit, which keeps the events of other types from starting.
                 self.switch.on().await;
                 // Counted until it starts, so that a grant of a probe is kept for it.
-                let waits = self.breaker.as_ref().map(Breaker::waits);
+                let waits = self.breaker.as_ref().map(|breaker| breaker.waits());
                 if let Some(breaker) = &self.breaker {
                     breaker.admits().await;
                 }

@@ -69,8 +69,8 @@ pub(super) struct Breaker {
     news: Notify,
     /// How many events the loop of the type could start now but for the breaker.
     in_hand: AtomicUsize,
-    /// How many others wait to start.
-    waiting: AtomicUsize,
+    /// Each other event that waits to start has a clone.
+    waiting: Arc<()>,
     gauge: Gauge,
 }
 
@@ -144,7 +144,7 @@ impl Breaker {
             changes: watch::Sender::new(()),
             news: Notify::new(),
             in_hand: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
+            waiting: Arc::default(),
             gauge,
         }))
     }
@@ -191,11 +191,11 @@ impl Breaker {
         }
     }
 
-    /// Counts one event more that waits to start, until the guard is dropped.
-    pub(super) fn waits(self: &Arc<Self>) -> Waiting {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+    /// Counts one event more that waits to start, until what this returns is dropped.
+    pub(super) fn waits(&self) -> Arc<()> {
+        let waiting = Arc::clone(&self.waiting);
         self.look_within(EACH, &mut self.local());
-        Waiting(Arc::clone(self))
+        waiting
     }
 
     /// Starts a run. `None` if it may not start.
@@ -244,7 +244,7 @@ impl Breaker {
     }
 
     fn wants(&self) -> usize {
-        self.in_hand.load(Ordering::SeqCst) + self.waiting.load(Ordering::SeqCst)
+        self.in_hand.load(Ordering::SeqCst) + Arc::strong_count(&self.waiting) - 1
     }
 
     /// Takes what is to be reported. Grants that the worker has no events for are given back.
@@ -370,15 +370,6 @@ impl Local {
 
 fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-/// An event that waits to start.
-pub(super) struct Waiting(Arc<Breaker>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 /// A run that has started. Dropped without an end, it counts nothing: it was cancelled or given back, or its handler is unavailable.

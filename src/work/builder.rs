@@ -1,4 +1,4 @@
-//! The configuration of a worker: its handlers by type, and how it stops. `run.rs` runs it.
+//! The configuration of a worker: its handlers by type, and how it stops. `worker.rs` runs it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

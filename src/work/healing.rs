@@ -63,7 +63,7 @@ impl Common {
     pub(super) async fn report(&self) {
         self.register.look_for_loss();
         self.health.count_emptied();
-        let (ended, unrecorded) = (self.journal.take_ended(), self.journal.take_unrecorded());
+        let (ended, unrecorded) = (self.journal.take_ended(), self.journal.records().take_dropped());
         if (!ended.is_empty() || unrecorded.records > 0)
             && let Err(error) = self.register.report_runs(&ended, &unrecorded).await
         {

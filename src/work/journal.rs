@@ -12,7 +12,7 @@ use crate::{
     domain::{
         event::Event,
         reason::error_of,
-        register::ended_runs::{EndedRuns, Unrecorded},
+        register::ended_runs::EndedRuns,
         transition::{Then, Transition},
         ttl::roughly,
         words::{EventType, plain},
@@ -47,11 +47,6 @@ impl Journal {
     /// Returns the runs that have ended since the last call, by type.
     pub(super) fn take_ended(&self) -> BTreeMap<EventType, EndedRuns> {
         std::mem::take(&mut self.ended.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Returns the records that the broker has not taken since the last call.
-    pub(super) fn take_unrecorded(&self) -> Unrecorded {
-        self.records.take_dropped()
     }
 
     fn note_end(&self, event: &Event, transition: &Transition) {

@@ -3,10 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -87,8 +84,8 @@ pub(super) struct Common {
     /// Cancelled when even the last publishes and settlements have taken too long. The broker delivers again what was not
     /// acknowledged.
     pub(super) abandon: CancellationToken,
-    /// The number of deliveries that the worker holds.
-    pub(super) held: Arc<AtomicUsize>,
+    /// Each delivery that the worker holds has a clone.
+    pub(super) held: Arc<()>,
     /// When the last copy that the worker has sent to a hatchery comes back.
     pub(super) expected: Mutex<Option<Instant>>,
     /// Wakes the quarantine when this worker has put an event there.
@@ -108,25 +105,10 @@ pub(super) struct Common {
     pub(super) traces: Traces,
 }
 
-/// Counts a delivery that the worker holds, until it is dropped.
-pub(super) struct Holding(Arc<AtomicUsize>);
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Common {
-    /// Counts a delivery that has come.
-    pub(super) fn hold(&self) -> Holding {
-        self.held.fetch_add(1, Ordering::Relaxed);
-        Holding(Arc::clone(&self.held))
-    }
-
     /// Returns the number of deliveries that the worker holds.
     pub(super) fn holds(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        Arc::strong_count(&self.held) - 1
     }
 
     /// Warns once of a queue in which a message has a priority.

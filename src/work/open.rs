@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     follow_up::ON_ITS_WAY,
-    lane::{Holding, Lane},
+    lane::Lane,
     late,
     stage::{Detour, Disposition, Ready},
 };
@@ -38,7 +38,7 @@ pub(super) type Opened = Result<(Ready, Option<CopyReason>), NotDue>;
 pub(super) struct NotDue {
     pub(super) receipt: Box<dyn Receipt>,
     pub(super) instead: Instead,
-    pub(super) held: Holding,
+    pub(super) held: Arc<()>,
 }
 
 /// Why a copy of a due event is published instead of running it.
@@ -69,7 +69,7 @@ impl Lane {
     pub(super) fn open(&self, delivery: Delivery) -> Option<Opened> {
         fail_point!("work.delivered");
         self.counters.delivered();
-        let held = self.common.hold();
+        let held = Arc::clone(&self.common.held);
         self.common.warn_of_priority(|| self.common.routes.names.processing(&self.event_type), &delivery);
         let Delivery { message, redelivered, receipt, .. } = delivery;
         let (returns, has_id) = (wire::returns(&message.properties), wire::has_id(&message.properties));
@@ -150,7 +150,12 @@ impl Lane {
                 Poison::Misrouted(other) => other,
                 _ => &self.event_type,
             }),
-            properties: wire::encode_poison(incoming, poison, self.common.clock.now(), fresh_id),
+            properties: wire::encode_buried(
+                incoming.properties.clone(),
+                &poison.to_string(),
+                self.common.clock.now(),
+                fresh_id,
+            ),
             body: incoming.body.clone(),
         };
         self.publish(|| message.clone()).await

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    breaker::Waiting,
     error::WorkError,
     event_loop,
     gate::Gate,
@@ -71,7 +70,7 @@ async fn until_something_is_there(
     common: &Common,
     lanes: &[Arc<Lane>],
     over: &CancellationToken,
-    waits: &mut Vec<Waiting>,
+    waits: &mut Vec<Arc<()>>,
 ) {
     loop {
         tokio::select! {

@@ -10,13 +10,7 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{
-    breaker::Ticket,
-    busy_wait::BusyWait,
-    lane::{Holding, Lane},
-    late::HeldRun,
-    leases::Lease,
-};
+use super::{breaker::Ticket, busy_wait::BusyWait, lane::Lane, late::HeldRun, leases::Lease};
 pub(super) use crate::ports::Disposition;
 use crate::{
     domain::{
@@ -61,7 +55,7 @@ pub(super) struct Work {
     pub(super) copying: Option<AbortOnDropHandle<Disposition>>,
     /// The publish of the next event of a schedule, likewise.
     pub(super) arming: Option<Arming>,
-    _held: Holding,
+    _held: Arc<()>,
 }
 
 impl Disposition {
@@ -92,7 +86,7 @@ impl Ready {
         run: Option<HeldRun>,
         has_id: bool,
         ack_timeout: Duration,
-        held: Holding,
+        held: Arc<()>,
     ) -> Self {
         let delivered = Instant::now();
         let work = Work {

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -145,7 +145,7 @@ impl Setup {
             stop: stop.child_token(),
             give_back: CancellationToken::new(),
             abandon: CancellationToken::new(),
-            held: Arc::new(AtomicUsize::new(0)),
+            held: Arc::default(),
             expected: Mutex::new(None),
             quarantined: Notify::new(),
             health: RegisterHealth::new(Side::Worker, Arc::clone(&self.register)),

@@ -54,7 +54,7 @@ impl Source {
         if self.spec.is_declared() {
             self.common.warn_of_priority(|| self.queue(), &delivery);
         }
-        let (source, held) = (Arc::clone(self), self.common.hold());
+        let (source, held) = (Arc::clone(self), Arc::clone(&self.common.held));
         let Delivery { message, receipt, .. } = delivery;
         let (names, limit) = (&self.common.routes.names, self.common.topology.max_payload);
         let mapped = source::map(names, (&self.name, &self.spec), limit, &message);

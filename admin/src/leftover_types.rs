@@ -20,8 +20,8 @@ use crate::{
     results::{LeftoverType, LeftoverTypes},
 };
 
-/// How long Redis may take to answer for all types together. A plan works without Redis, so it does not wait long.
-const LIMIT: Duration = Duration::from_secs(3);
+/// How long a busy Redis may take to answer for all types together. One that is not there refuses at once.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Events that are counted at most.
 const MOST: u64 = 1_000;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::Schedules;
 use crate::{admin::Admin, breakers::Breakers, error::AdminError, results::ScheduleChanges, watch::Watch};
 
-/// How long Redis may take to answer. A plan works without Redis, so it does not wait long.
-const LIMIT: Duration = Duration::from_secs(3);
+/// How long a busy Redis may take to answer. One that is not there refuses at once.
+const LIMIT: Duration = Duration::from_secs(10);
 
 impl Admin {
     /// Returns what an apply would do with the schedules, and writes nothing. `Err` says why Redis does not tell.

@@ -14,16 +14,13 @@ use crate::support::{
 const LETTERS: usize = 10;
 const TYPES: usize = 6;
 
-/// Runs a verb on the letters of a type. Returns the number that it has found or done, if it ends with 0.
-async fn done(place: &Place<'_>, event_type: &str, verb: &[&str]) -> (Ended, Option<u64>) {
+/// Runs a verb on the letters of a type. Also returns the number that it has done, which is 0 if it tells none.
+async fn done(place: &Place<'_>, event_type: &str, verb: &[&str]) -> (Ended, u64) {
     let mut command = place.command(&[&["dead-letter"], verb, &["--type", event_type, "-o", "json"]].concat());
     command.env("RABBITMQ_MANAGEMENT_URL", place.declared.host.management());
     let ended = place.run(&mut command).await;
-    let count = (ended.status.code() == Some(0)).then(|| {
-        let answer: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
-        answer["found"].as_u64().or_else(|| answer["letters"]["done"].as_u64()).unwrap_or_else(|| panic!("{answer:#}"))
-    });
-    (ended, count)
+    let answer: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
+    (ended, answer["letters"]["done"].as_u64().unwrap_or_default())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,9 +51,18 @@ async fn letters_of_a_queue_without_a_majority_are_not_said_to_be_none() {
         assert!(ended.stderr.contains(&expected), "{verb:?}: {ended:?}");
     }
     assert!(cluster.ask("start rabbitmq2 rabbitmq3").await);
-    let replayed = async || done(&place, event_type, &["replay", "--yes"]).await.1;
-    assert_eq!(eventually("the letters are replayed", replayed).await, u64::try_from(LETTERS).unwrap());
+    // A replay that gets only some confirms ends with exit code 5, and the next one has the rest.
+    let mut sum = 0;
+    let replayed = async || {
+        let (ended, count) = done(&place, event_type, &["replay", "--yes"]).await;
+        sum += count;
+        (ended.status.code() == Some(0)).then_some(())
+    };
+    eventually("the letters are replayed", replayed).await;
+    assert_eq!(sum, u64::try_from(LETTERS).unwrap());
     let mut events = drained(&amqp, &declared.processing(event_type)).await;
     events.sort();
+    // A late confirm makes the publisher publish again, and without a register both copies arrive.
+    events.dedup();
     assert!(events.into_iter().eq(numbered(LETTERS)));
 }

@@ -49,9 +49,9 @@ async fn a_change_is_replaced_only_by_one_of_the_same_slot() {
 #[tokio::test]
 #[ignore = "waits until the register has forgotten finished events; scripts/test --all runs it"]
 async fn replaced_and_cancelled_events_of_a_long_backlog_never_run() {
-    // The register remembers finished events for six seconds, and open ones for a minute. A publish has half of the six
-    // seconds: confirms come later than that only on a machine that is much too busy.
-    let text = "redis: { dedup-retention: 6s, backlog-retention: 1m }\n\
+    // The register remembers finished events for twelve seconds, and open ones for two minutes. A publish has half of the
+    // twelve seconds: confirms come later than that only on a machine that is much too busy.
+    let text = "redis: { dedup-retention: 12s, backlog-retention: 2m }\n\
                 types: { import: { coalesce: latest, retry: { delays: [1s] } } }\n";
     let declared = Declared::new(text).await;
     let hatchery = declared.connect().await;
@@ -67,7 +67,7 @@ async fn replaced_and_cancelled_events_of_a_long_backlog_never_run() {
     let cancelled = place.events(0, &["cancel", "--type", "import", "--reference-prefix", "2-", "--yes"]).await;
     assert_eq!(cancelled.stdout, "Cancelled 333 events.\n");
     // Longer than every delay, and longer than the register remembers finished events.
-    tokio::time::sleep(Duration::from_secs(8)).await;
+    tokio::time::sleep(Duration::from_secs(14)).await;
 
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     worker.runs.reach(667).await;

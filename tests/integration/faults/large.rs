@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use futures_util::future::join_all;
 use hatchery::NewEvent;
 
-use super::event_type;
+use super::{event_type, worker::spawn_consuming};
 use crate::support::{
     broker::eventually,
     declared::{Declared, publish},
@@ -52,7 +52,7 @@ async fn an_event_too_large_to_copy_is_one_dead_letter_wherever_its_worker_is_ki
         doomed.env("HATCHERY_KILL_AT", point);
         let ended = Process::spawn(doomed).ended().await;
         assert!(ended.killed(), "{name}: {ended:?} {:?}", place.lines("log"));
-        let second = Process::spawn(place.worker(name, &script));
+        let second = spawn_consuming(&place, place.worker(name, &script)).await;
         let letters = declared.dead_letters(name);
         eventually(&format!("{name}: the event is a dead letter"), async || {
             (amqp.ready(&letters).await > 0).then_some(())

@@ -5,13 +5,8 @@ use std::{ops::RangeInclusive, path::Path};
 use futures_util::future::join_all;
 use rstest::rstest;
 
-use super::{event_type, types};
-use crate::support::{
-    amqp::Amqp,
-    broker::eventually,
-    declared::Declared,
-    process::{Place, Process},
-};
+use super::{event_type, types, worker::spawn_consuming};
+use crate::support::{amqp::Amqp, broker::eventually, declared::Declared, process::Place};
 
 const POINTS: [&str; 4] = ["publish.reserved", "broker.sent", "publish.confirmed", "publish.recorded"];
 
@@ -83,7 +78,7 @@ async fn case(declared: &Declared, amqp: &Amqp, point: &str, caller: Caller) -> 
 }
 
 async fn work_off(place: &Place<'_>, amqp: &Amqp, event_type: &str, script: &Path) {
-    let worker = Process::spawn(place.worker(event_type, script));
+    let worker = spawn_consuming(place, place.worker(event_type, script)).await;
     // A copy that finds the other copy running waits in a hatchery, and all types share the hatcheries.
     let shared = |queue: &String| !queue.contains(".processor.") || queue.ends_with(&format!(".{event_type}"));
     let queues: Vec<String> = place.declared.passages().into_iter().filter(shared).collect();

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use hatchery::{Hatchery, NewEvent};
 use jiff::Timestamp;
 use rstest::rstest;
+use tokio::process::Command;
 
 use super::{event_type, types};
 use crate::support::{
@@ -155,12 +156,12 @@ async fn case(
         if kill != "handler" && !kill.is_empty() {
             command.env("HATCHERY_KILL_AT", kill);
         }
-        Process::spawn(command)
+        command
     };
-    let ended = worker(point).ended().await;
+    let ended = Process::spawn(worker(point)).ended().await;
     assert!(ended.killed(), "{point}: {ended:?} {:?}", place.lines("log"));
 
-    let second = worker("");
+    let second = spawn_consuming(&place, worker("")).await;
     let queues: Vec<String> = own_queues(declared, &event_type);
     let letters = declared.dead_letters(&event_type);
     let mut quiet = 0;
@@ -178,6 +179,16 @@ async fn case(
     second.stop().await;
     let left = amqp.filled(&queues).await.into_keys().collect();
     Account { left, ..account(&place, amqp, &letters).await }
+}
+
+/// Starts a worker, and waits until its log says that it consumes: a signal that stops it earlier may come before it handles
+/// signals. The log tells, because the broker may still count the consumer of a killed worker.
+pub(super) async fn spawn_consuming(place: &Place<'_>, worker: Command) -> Process {
+    let consuming = || place.lines("log").iter().filter(|line| line.contains("consuming t.processor.")).count();
+    let before = consuming();
+    let process = Process::spawn(worker);
+    eventually("the worker consumes", async || (consuming() > before).then_some(())).await;
+    process
 }
 
 /// How many times in a row the queues must be empty: a message that moves between two queues is in neither for a

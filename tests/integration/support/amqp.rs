@@ -17,7 +17,7 @@ use lapin::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::broker::{PATIENCE, eventually};
+use super::broker::{FORWARDED, eventually};
 
 pub(crate) struct Amqp {
     channel: Channel,
@@ -104,14 +104,14 @@ impl Amqp {
     /// one queue to another.
     pub(crate) async fn expect_empty(&self, queues: &[String]) {
         let (mut looks, mut left) = (0, BTreeMap::new());
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + FORWARDED;
         while looks < 30 {
             let filled = self.filled(queues).await;
             looks = if filled.is_empty() { looks + 1 } else { 0 };
             left = if filled.is_empty() { left } else { filled };
             assert!(
                 Instant::now() < limit,
-                "the queues were not empty thirty times in a row within {PATIENCE:?}; last seen: {left:?}"
+                "the queues were not empty thirty times in a row within {FORWARDED:?}; last seen: {left:?}"
             );
             sleep(Duration::from_millis(10)).await;
         }

@@ -78,7 +78,8 @@ async fn an_apply_goes_on_once_the_lock_is_released() {
 fn four_applies_at_the_same_time_all_succeed() {
     let bench = Bench::new(TOPOLOGY);
     let ran: Vec<Ran> = std::thread::scope(|scope| {
-        let apply = || scope.spawn(|| bench.run(&["apply", "--auto-approve"]));
+        // The last one waits for three others, on a busy machine longer than the default.
+        let apply = || scope.spawn(|| bench.run(&["apply", "--auto-approve", "--lock-timeout", "3m"]));
         let running: Vec<_> = (0..4).map(|_| apply()).collect();
         running.into_iter().map(|apply| apply.join().unwrap()).collect()
     });

@@ -25,7 +25,7 @@ use proptest::{
 };
 
 use crate::support::{
-    broker::{PATIENCE, VirtualHost, eventually},
+    broker::{FORWARDED, VirtualHost, eventually},
     declared::declare,
     simulator::{
         Contents, Simulator, Step,
@@ -120,7 +120,7 @@ impl Real {
     async fn agree(&self, simulator: &Simulator) -> Result<(), String> {
         let contents = simulator.contents();
         let expected: BTreeMap<&str, usize> = contents.iter().map(|(queue, ids)| (queue.as_str(), ids.len())).collect();
-        let (limit, mut looks) = (Instant::now() + PATIENCE, 0);
+        let (limit, mut looks) = (Instant::now() + FORWARDED, 0);
         while looks < LOOKS {
             let ready = self.ready().await;
             looks = if ready == expected { looks + 1 } else { 0 };

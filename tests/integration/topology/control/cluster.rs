@@ -137,7 +137,8 @@ async fn a_pause_holds_while_the_leader_of_the_stream_is_killed() {
     cluster.ask(&format!("start rabbitmq{leader}")).await;
     ready(&fleet.workers[leader - 1].1).await;
     fleet.go_on().await;
-    on_call.does(&["resume", "mail"]).await;
+    // The node that has started again may be the one that the command asks, and its replica may take longer to start than a command waits.
+    until_done(&on_call, &on_call.user.amqp(), &["resume", "mail"]).await;
     fleet.resumed(&amqp, &declared).await;
 }
 

@@ -20,7 +20,7 @@ use crate::{
     results::{LeftoverType, LeftoverTypes},
 };
 
-/// How long a busy Redis may take to answer for all types together. One that is not there refuses at once.
+/// How long a busy Redis may take to answer for all types together. One whose port is closed refuses at once.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Events that are counted at most.

@@ -18,6 +18,10 @@ use crate::{
 /// How long to wait for the first record. A replica sends it within milliseconds; a stream that is silent for longer is empty.
 const FIRST: Duration = Duration::from_secs(3);
 
+/// How long to wait for the first record of a stream of which the broker counts no message. It counts them each five seconds
+/// (`rabbit_osiris_metrics`; measured), so there may be one.
+const EMPTY: Duration = Duration::from_millis(500);
+
 /// How long to wait for more records after one, in the last chunk of the stream.
 const MORE: Duration = Duration::from_millis(150);
 
@@ -195,10 +199,9 @@ impl LifeCycleReader {
 
     /// Returns the last message that comes within so long after the first one from a point on. `None` if the stream is empty.
     async fn at(&self, begin: Begin, longest: Duration) -> Result<Option<Read>, BrokerError> {
-        // The broker counts the messages of a stream each five seconds (`rabbit_osiris_metrics`), so a 0 may be old.
         let is_empty = self.broker.ready(&self.stream).await?.messages == 0;
         let mut reader = self.broker.read(&self.stream, begin, &[]).await?;
-        let mut last = reader.next(FIRST).await?;
+        let mut last = reader.next(if is_empty { EMPTY } else { FIRST }).await?;
         if last.is_none() && !is_empty {
             return Err(reader.stuck(&format!("has delivered nothing for {} s", FIRST.as_secs())));
         }

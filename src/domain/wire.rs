@@ -357,7 +357,7 @@ pub fn encode(event: &Event) -> Properties {
 }
 
 /// Returns the properties with which a message goes to dead-letter for this reason: its own, an id, the reason, and the
-/// reason as its failure. If the message's own failure header is not a text, that is the defect, so it stays for people to see.
+/// reason as its failure. If the message's own failure header is not a text, that may be the defect, so it stays for people to see.
 #[must_use]
 pub fn encode_buried(
     properties: Properties,

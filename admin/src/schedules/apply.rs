@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Schedules;
 use crate::{admin::Admin, breakers::Breakers, error::AdminError, results::ScheduleChanges, watch::Watch};
 
-/// How long a busy Redis may take to answer. One that is not there refuses at once.
+/// How long a busy Redis may take to answer. One whose port is closed refuses at once.
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl Admin {

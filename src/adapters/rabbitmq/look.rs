@@ -19,8 +19,8 @@
 //! largest of that one.
 //!
 //! A queue whose leader is away or slow answers a passive declare with 0 messages, or not within ten seconds (both measured on 3.10 with
-//! two of three nodes killed). So a 0 counts only after a first round of one
-//! message: a quorum queue answers its `basic.consume` through its leader.
+//! two of three nodes killed). So a 0 counts only after a first round of one message: a quorum queue answers its `basic.consume` through
+//! its leader.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -387,9 +387,9 @@ fn failed(link: &NodeConnection, queue: &str, error: &lapin::Error) -> BrokerErr
 /// Says which queue has given no answer. A node that has lost the majority of its cluster still accepts connections.
 fn unanswered(link: &NodeConnection, queue: &str, error: BrokerError) -> BrokerError {
     match error {
-        BrokerError::Unreachable { reason, .. } => link.unreachable(format!(
-            "{queue} does not answer ({reason}), so whether it has messages is not known; are enough nodes up?"
-        )),
+        BrokerError::Unreachable { reason, .. } if link.connection.status().connected() => {
+            link.unreachable(format!("{queue} does not answer ({reason}); are enough nodes up?"))
+        }
         error => error,
     }
 }

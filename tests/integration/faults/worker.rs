@@ -184,7 +184,13 @@ async fn case(
 /// Starts a worker, and waits until its log says that it consumes: a signal that stops it earlier may come before it handles
 /// signals. The log tells, because the broker may still count the consumer of a killed worker.
 pub(super) async fn spawn_consuming(place: &Place<'_>, worker: Command) -> Process {
-    let consuming = || place.lines("log").iter().filter(|line| line.contains("consuming t.processor.")).count();
+    let consuming = || {
+        place
+            .lines("log")
+            .iter()
+            .filter(|line| line.contains("consuming t.processor.") && !line.contains(" again in "))
+            .count()
+    };
     let before = consuming();
     let process = Process::spawn(worker);
     eventually("the worker consumes", async || (consuming() > before).then_some(())).await;

@@ -15,6 +15,7 @@ use tokio::process::Command;
 use crate::support::{
     broker::eventually,
     process::{Ended, Place},
+    say,
 };
 
 /// Returns `topology status` with these arguments.
@@ -29,12 +30,12 @@ fn status(place: &Place<'_>, arguments: &[&str]) -> Command {
 pub(crate) async fn seen(place: &Place<'_>) -> (Option<i32>, Value) {
     eventually("the broker answers status in time", async || {
         let ended = place.run(&mut status(place, &["--detailed-exitcode", "-o", "json"])).await;
-        if ended.status.code() == Some(6) {
-            return None;
+        let seen = (ended.status.code() != Some(6)).then(|| answer(&ended));
+        let seen = seen.filter(|(_, answer)| !kinds(answer).contains("management-away"));
+        if seen.is_none() {
+            say(&format!("the broker was too slow for status: {ended:?}"));
         }
-        let (code, answer) = answer(&ended);
-        let is_late = kinds(&answer).contains("management-away");
-        (!is_late).then_some((code, answer))
+        seen
     })
     .await
 }

@@ -63,7 +63,6 @@ impl Source {
             events.into_iter().map(publish).collect::<Vec<_>>()
         });
         Box::pin(async move {
-            let _held = held;
             match publishing {
                 Ok(events) if events.is_empty() => source.counters.unmatched(),
                 Ok(events) => match source.publish(events).await {
@@ -76,6 +75,7 @@ impl Source {
             fail_point!("source.confirmed");
             receipt.acknowledge().await;
             fail_point!("source.acknowledged");
+            drop(held);
             Ok(())
         })
     }

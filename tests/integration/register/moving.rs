@@ -20,7 +20,7 @@ use jiff::Timestamp;
 
 use super::{
     bench::{EXCLUSIVE, HORIZON, event, register, reserve, stamp, token, version},
-    cluster::{Moving, is_unanswered, last},
+    cluster::{Moving, last},
 };
 use crate::support::{
     broker::eventually,
@@ -146,13 +146,7 @@ async fn move_one_key_apart(cluster: &Cluster, name: &str, goes_first: bool) {
     assert_eq!(keys.len(), 5, "{keys:?}");
     let go: Vec<String> = keys.into_iter().filter(|key| key.ends_with(name) == goes_first).collect();
     moving.bring(&go).await;
-    let mut answers = events.calls(&hasty).await;
-    for _ in 0..2 {
-        if answers.iter().any(|(_, answer)| answer.as_ref().is_err_and(is_unanswered)) {
-            answers = events.calls(&hasty).await;
-        }
-    }
-    for (call, answer) in answers {
+    for (call, answer) in events.calls(&hasty).await {
         if let Err(error) = answer {
             assert_eq!(error.trouble(), Trouble::FailingOver, "{call}, {name} first {goes_first}: {error}");
         }

@@ -12,11 +12,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::support::{
-    broker::eventually,
-    process::{Ended, Place},
-    say,
-};
+use crate::support::process::{Ended, Place};
 
 /// Returns `topology status` with these arguments.
 fn status(place: &Place<'_>, arguments: &[&str]) -> Command {
@@ -25,19 +21,9 @@ fn status(place: &Place<'_>, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs `topology status -o json`. Returns its exit code and its answer. A look for which a busy broker was too slow is repeated,
-/// because it does not have all findings, or no answer at all.
+/// Runs `topology status -o json`. Returns its exit code and its answer.
 pub(crate) async fn seen(place: &Place<'_>) -> (Option<i32>, Value) {
-    eventually("the broker answers status in time", async || {
-        let ended = place.run(&mut status(place, &["--detailed-exitcode", "-o", "json"])).await;
-        let seen = (ended.status.code() != Some(6)).then(|| answer(&ended));
-        let seen = seen.filter(|(_, answer)| !kinds(answer).contains("management-away"));
-        if seen.is_none() {
-            say(&format!("the broker was too slow for status: {ended:?}"));
-        }
-        seen
-    })
-    .await
+    answer(&place.run(&mut status(place, &["--detailed-exitcode", "-o", "json"])).await)
 }
 
 fn answer(ended: &Ended) -> (Option<i32>, Value) {
